@@ -1,0 +1,39 @@
+"""Post-hoc surgery on BatchNorm networks.
+
+The names below are imported on first use, so that the command line answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surgeon.checkpoint import load, save
+    from surgeon.errors import SurgeonError
+    from surgeon.surgery.apply import convert
+    from surgeon.surgery.collect import collect_statistics
+    from surgeon.surgery.inspect import inspect_model
+
+__version__ = "0.1.0"
+
+__all__ = ["SurgeonError", "collect_statistics", "convert", "inspect_model", "load", "save"]
+
+_HOMES = {
+    "SurgeonError": "surgeon.errors",
+    "collect_statistics": "surgeon.surgery.collect",
+    "convert": "surgeon.surgery.apply",
+    "inspect_model": "surgeon.surgery.inspect",
+    "load": "surgeon.checkpoint",
+    "save": "surgeon.checkpoint",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'surgeon' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

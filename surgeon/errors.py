@@ -1,0 +1,48 @@
+"""The one exception users see: what is wrong, with what value, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the command line."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    VERIFICATION = 3
+    INTERRUPTED = 130
+
+
+class SurgeonError(Exception):
+    """Wrong input or a failed operation, told in one sentence with a hint at the next step."""
+
+    def __init__(self, message: str, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:
+        super().__init__(f"{message} {hint}".strip())
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code
+
+
+def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str:
+    """A hint naming the known words closest to a mistyped one, or nothing if none is close."""
+    matches = get_close_matches(word, list(known), n=limit, cutoff=0.6)
+    return f"Did you mean {listing(matches, 'or')}?" if matches else ""
+
+
+def listing(words: Iterable[str], conjunction: str = "and", limit: int = 8) -> str:
+    """`a, b and c`; a long list is cut and says how many are left out."""
+    items = list(words)
+    if len(items) > limit:
+        return f"{', '.join(items[:limit])} {conjunction} {len(items) - limit} more"
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {conjunction} {items[-1]}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 layer`, `2 layers`, `1,234 layers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,88 @@
+"""Batch-Group normalisation: statistics over groups of channels and groups of examples together.
+
+Summers and Dinneen, ICLR 2020, for batches too small for BatchNorm. One example per group is
+GroupNorm; one channel per group is (ghost) BatchNorm. Running statistics stay per channel, under
+BatchNorm's names; evaluation averages their E[x] and E[x^2] over each channel group, and example
+weighting then mixes in the example's own statistics of the same channel groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import PositiveInt
+
+from surgeon.norms.base import NormConfig, Phase, option, register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surgeon.norms.module import SurgicalNorm
+
+
+class BatchGroupConfig(NormConfig):
+    channel_groups: PositiveInt | Literal["channels"] = option(
+        32, "Groups into which the channels are cut; `channels` gives each its own group, as in BatchNorm."
+    )
+    examples_per_group: int = option(2, "Examples that share statistics in training.", ge=1)
+
+
+@dataclass(frozen=True)
+class BatchGroupStatistics:
+    """Statistics shared by contiguous groups of examples and by groups of channels."""
+
+    examples: int
+
+    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
+        import torch
+
+        from surgeon.norms import statistics
+
+        per_example = statistics.example_statistics(x.float() if x.dtype.itemsize < 4 else x)
+        # One value has no variance, but a group of channels of one position has.
+        values = x[0, 0].numel() * (norm.num_features // norm.channel_groups)
+        bounds = statistics.group_bounds(len(x), self.examples, values)
+        pooled = [
+            statistics.pool(
+                statistics.Statistics(per_example.mean[start:stop], per_example.var[start:stop]),
+                x.new_ones(stop - start),
+            )
+            for start, stop in bounds
+        ]
+        sizes = x.new_tensor([stop - start for start, stop in bounds], dtype=torch.long)
+        groups = statistics.Statistics(torch.stack([p.mean for p in pooled]), torch.stack([p.var for p in pooled]))
+        norm.update_running(statistics.pool(statistics.Statistics(*(t.detach() for t in groups)), sizes))
+        shared = statistics.share_within_groups(groups, norm.channel_groups)
+        own = statistics.Statistics(*(t.repeat_interleave(sizes, dim=0) for t in shared))
+        return statistics.affine(x, own, norm.weight, norm.bias, norm.eps).to(x.dtype)
+
+
+def _objection(norm: SurgicalNorm, config: BatchGroupConfig) -> str:
+    if norm.frozen:
+        return "is frozen and never takes batch statistics: unfreeze it first, or leave it out with --layers"
+    if not norm.source_has_statistics:
+        return f"is a {norm.source}: batch-group applies to BatchNorm only"
+    if norm.running_mean is None:
+        return "has no running statistics (track_running_stats=False), which evaluation needs"
+    if config.channel_groups != "channels" and norm.num_features % config.channel_groups:
+        divisors = [d for d in range(1, 65) if norm.num_features % d == 0]
+        return (
+            f"has {norm.num_features} channels, which channel_groups={config.channel_groups} does not divide "
+            f"(possible up to 64: {', '.join(map(str, divisors))})"
+        )
+    return ""
+
+
+@register(
+    "batch-group",
+    config=BatchGroupConfig,
+    changes=frozenset({Phase.TRAINING}),
+    identity=lambda _: {"channel_groups": "channels"},
+    paper="Summers & Dinneen, ICLR 2020",
+    objection=_objection,
+)
+def batch_group(norm: SurgicalNorm, config: Any) -> None:
+    """Channel groups share statistics, in training within small groups of examples."""
+    norm.channel_groups = norm.num_features if config.channel_groups == "channels" else config.channel_groups
+    norm.training_rule = BatchGroupStatistics(config.examples_per_group)

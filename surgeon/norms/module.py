@@ -1,0 +1,193 @@
+"""The layer that takes the place of a BatchNorm: the same parameters under the same names.
+
+How statistics are taken in training is a rule that can be exchanged; inference mixes the
+example's own statistics with weight `alpha` into the running ones, which at alpha = 0 is the
+original layer. So rewrites of training and of inference meet in one module, and what a fused
+layer also did (dropout, activation) is done after it as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from surgeon import native
+from surgeon.norms import statistics
+from surgeon.norms.statistics import Statistics
+
+if TYPE_CHECKING:
+    from surgeon.norms.base import NormConfig
+
+
+class TrainingRule(Protocol):
+    """Normalises a training batch and updates the layer's running statistics."""
+
+    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor: ...
+
+
+class BatchStatistics:
+    """torch's own BatchNorm: the statistics of the whole batch."""
+
+    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
+        factor = norm.next_average_factor()
+        return F.batch_norm(
+            x, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, factor, norm.eps
+        )  # fmt: skip
+
+
+class SynchronisedStatistics:
+    """torch's own SyncBatchNorm: the statistics of the batches of all processes."""
+
+    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
+        # The layer carries every attribute that SyncBatchNorm's forward reads.
+        return nn.SyncBatchNorm.forward(cast("nn.SyncBatchNorm", norm), x)
+
+
+class GroupStatistics:
+    """GroupNorm, which also keeps running statistics per channel for example weighting."""
+
+    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            examples = statistics.example_statistics(x.float() if x.dtype.itemsize < 4 else x)
+            norm.update_running(statistics.pool(examples, x.new_ones(len(x))))
+        return F.group_norm(x, norm.channel_groups, norm.weight, norm.bias, norm.eps)
+
+
+class SurgicalNorm(nn.Module):
+    """A rewritten normalisation layer."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+    alpha: Tensor
+    training_rule: TrainingRule
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        channel_groups: int | None = None,
+        frozen: bool = False,
+        identity_alpha: float = 0.0,
+        source: str = "BatchNorm2d",
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.channel_groups = num_features if channel_groups is None else channel_groups
+        self.frozen = frozen
+        self.identity_alpha = identity_alpha
+        self.source = source
+        self.rewrites: dict[str, NormConfig] = {}
+        self.training_rule = BatchStatistics()
+        self.register_buffer("alpha", torch.full((num_features,), identity_alpha), persistent=False)
+        self.constant_alpha: float | None = identity_alpha
+
+    def set_alpha(self, alpha: float | Sequence[float]) -> None:
+        """Set the weight of the example's own statistics: one number, or one per channel."""
+        constant = not isinstance(alpha, Sequence)
+        values = torch.as_tensor(alpha, dtype=self.alpha.dtype, device=self.alpha.device)
+        self.alpha = values.expand(self.num_features).clone()
+        self.constant_alpha = float(cast("float", alpha)) if constant else None
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether there are running statistics that inference can use."""
+        if self.running_mean is None:
+            return False
+        collected = self.num_batches_tracked is not None and bool(self.num_batches_tracked > 0)
+        return self.source_has_statistics or collected
+
+    @property
+    def source_has_statistics(self) -> bool:
+        """GroupNorm brings none: its statistics count only once they have been collected."""
+        return self.identity_alpha == 0
+
+    @property
+    def track_running_stats(self) -> bool:
+        return self.running_mean is not None
+
+    def next_average_factor(self) -> float:
+        """Count a training batch and return the weight of its statistics in the running ones."""
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                return 1.0 / float(self.num_batches_tracked)
+        return 0.0 if self.momentum is None else self.momentum
+
+    def update_running(self, batch: Statistics) -> None:
+        """Move the running moments towards those of a batch (as a mixture of E[x] and E[x^2])."""
+        factor = self.next_average_factor()
+        if self.running_mean is None or self.running_var is None:
+            return
+        with torch.no_grad():
+            running = Statistics(self.running_mean, self.running_var)
+            updated = statistics.mix(running, batch, factor)
+            self.running_mean.copy_(updated.mean)
+            self.running_var.copy_(updated.var)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and not self.frozen:
+            check_trainable(x)
+            y = self.training_rule(self, x)
+        else:
+            y = self.infer(x)
+        for name in ("drop", "act"):
+            if name in self._modules:
+                y = getattr(self, name)(y)
+        return y
+
+    def infer(self, x: Tensor) -> Tensor:
+        """Normalise with running statistics, into which each example's own are mixed."""
+        if self.running_mean is None or self.running_var is None:
+            return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+        alpha = 0.0 if self.training else self.constant_alpha  # a frozen layer trains as it was
+        running = Statistics(self.running_mean, self.running_var)
+        if alpha == 1 and self.channel_groups < self.num_features:
+            return F.group_norm(x, self.channel_groups, self.weight, self.bias, self.eps)
+        if alpha == 0:
+            return self._infer_running(x, statistics.share_within_groups(running, self.channel_groups))
+        if self.channel_groups == self.num_features:
+            y = native.example_weighted(x, *running, self.weight, self.bias, self.alpha, self.eps)
+            if y is not None:
+                return y
+        return statistics.example_weighted(
+            x, running, self.weight, self.bias, self.alpha, self.eps, self.channel_groups
+        )  # fmt: skip
+
+    def _infer_running(self, x: Tensor, running: Statistics) -> Tensor:
+        if not self.frozen:
+            return F.batch_norm(x, *running, self.weight, self.bias, False, 0.0, self.eps)
+        # The formula of torchvision's and timm's frozen layers, term by term: equal to the bit.
+        weight, bias, mean, var = (
+            statistics.per_channel(cast("Tensor", t), x) for t in (self.weight, self.bias, *running)
+        )
+        scale = weight * (var + self.eps).rsqrt()
+        return x * scale + (bias - mean * scale)
+
+    def _check_non_zero_input_channels(self, x: Tensor) -> None:
+        """Read by SyncBatchNorm's forward."""
+
+    def _check_input_dim(self, x: Tensor) -> None:
+        """Read by SyncBatchNorm's forward."""
+
+    def extra_repr(self) -> str:
+        rewrites = ", ".join(
+            f"{name}({', '.join(f'{k}={v}' for k, v in config)})" for name, config in self.rewrites.items()
+        )
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, rewrites=[{rewrites}]"
+
+
+def check_trainable(x: Tensor) -> None:
+    """Training needs more than one value per channel, as in torch."""
+    if x.numel() // x.shape[1] == 1:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")

@@ -1,0 +1,160 @@
+"""The arithmetic of batch statistics, free of layers and options.
+
+Statistics are always carried as (mean, biased variance). Two sets of statistics are mixed by
+moments (the mixture's E[x] and E[x^2]) in the form that does not cancel: see `mix`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Statistics(NamedTuple):
+    """Mean and biased variance, of the same shape."""
+
+    mean: Tensor
+    var: Tensor
+
+
+def mix(base: Statistics, other: Statistics, share: Tensor | float) -> Statistics:
+    """Moments of a mixture that takes `share` of `other` and the rest of `base`."""
+    difference = other.mean - base.mean
+    mean = base.mean + share * difference
+    var = share * other.var + (1 - share) * base.var + share * (1 - share) * difference.square()
+    return Statistics(mean, var)
+
+
+def pool(parts: Statistics, sizes: Tensor) -> Statistics:
+    """Moments of the union of parts stacked along dimension 0, with the given sizes."""
+    weights = (sizes / sizes.sum()).to(parts.mean.dtype).reshape(-1, *[1] * (parts.mean.dim() - 1))
+    mean = (weights * parts.mean).sum(0)
+    var = (weights * (parts.var + (parts.mean - mean).square())).sum(0)
+    return Statistics(mean, var)
+
+
+def share_within_groups(channels: Statistics, groups: int) -> Statistics:
+    """Give every channel of (..., C) statistics the moments of its channel group."""
+    if groups == channels.mean.shape[-1]:
+        return channels
+    mean, var = (t.unflatten(-1, (groups, -1)) for t in channels)
+    group_mean = mean.mean(-1, keepdim=True)
+    group_var = (var + (mean - group_mean).square()).mean(-1, keepdim=True)
+    return Statistics(group_mean.expand_as(mean).flatten(-2), group_var.expand_as(var).flatten(-2))
+
+
+def example_statistics(x: Tensor) -> Statistics:
+    """Moments of each example's channels over its positions, as (N, C)."""
+    if x.dim() == 2:
+        return Statistics(x, torch.zeros_like(x))
+    var, mean = torch.var_mean(x, dim=tuple(range(2, x.dim())), correction=0)
+    return Statistics(mean, var)
+
+
+def affine(x: Tensor, stats: Statistics, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Normalise (N, C, ...) with (N, C) or (C,) statistics, then scale and shift."""
+    mean = per_channel(stats.mean, x)
+    scale = torch.rsqrt(stats.var + eps)
+    scale = per_channel(scale if weight is None else scale * weight, x)
+    centred = x - mean
+    return centred * scale if bias is None else torch.addcmul(per_channel(bias, x), centred, scale)
+
+
+def per_channel(t: Tensor, x: Tensor) -> Tensor:
+    """Shape (C,) or (N, C) for broadcasting against (N, C, ...)."""
+    return t.reshape(-1, x.shape[1], *[1] * (x.dim() - 2))
+
+
+def example_weighted(
+    x: Tensor,
+    running: Statistics,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    alpha: Tensor,
+    eps: float,
+    channel_groups: int,
+) -> Tensor:
+    """Normalise each example with running statistics into which its own are mixed with weight alpha."""
+    x32 = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    base = share_within_groups(running, channel_groups)
+    own = share_within_groups(example_statistics(x32), channel_groups)
+    return affine(x32, mix(base, own, alpha), weight, bias, eps).to(x.dtype)
+
+
+def group_bounds(examples: int, size: int, positions: int) -> list[tuple[int, int]]:
+    """Cut a batch into contiguous groups of `size`; the last may be smaller.
+
+    A remainder of one example with a single position has no variance: it joins its neighbour.
+    """
+    size = min(size, examples)
+    starts = list(range(0, examples, size))
+    if examples - starts[-1] == 1 and positions == 1 and len(starts) > 1:
+        starts.pop()
+    return list(zip(starts, [*starts[1:], examples], strict=True))
+
+
+class GroupwiseBatchNorm(torch.autograd.Function):
+    """BatchNorm over each group of examples on its own, through the native kernels.
+
+    Every group is written straight into its place in one output, so nothing is concatenated.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: torch.autograd.function.FunctionCtx,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        bounds: list[tuple[int, int]],
+        eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        y = torch.empty_like(x)
+        stat_dtype = torch.float32 if weight is None and x.dtype.itemsize < 4 else (x if weight is None else weight).dtype
+        mean = x.new_empty((len(bounds), x.shape[1]), dtype=stat_dtype)
+        inverse_std = torch.empty_like(mean)
+        for group, (start, stop) in enumerate(bounds):
+            torch.ops.aten.native_batch_norm.out(
+                x[start:stop], weight, bias, None, None, True, 0.0, eps,
+                out=y[start:stop], save_mean=mean[group], save_invstd=inverse_std[group],
+            )  # fmt: skip
+        ctx.save_for_backward(x, weight, mean, inverse_std)
+        ctx.bounds, ctx.eps = bounds, eps  # type: ignore[attr-defined]
+        ctx.mark_non_differentiable(mean, inverse_std)
+        return y, mean, inverse_std
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def, override]
+        x, weight, mean, inverse_std = ctx.saved_tensors
+        wanted = list(ctx.needs_input_grad[:3])
+        grad_x = torch.empty_like(x)
+        grad_weight = grad_bias = None
+        for group, (start, stop) in enumerate(ctx.bounds):
+            part, part_weight, part_bias = torch.ops.aten.native_batch_norm_backward(
+                grad[start:stop], x[start:stop], weight, None, None, mean[group], inverse_std[group], True, ctx.eps,
+                wanted,
+            )  # fmt: skip
+            if wanted[0]:
+                grad_x[start:stop] = part
+            if wanted[1]:
+                grad_weight = part_weight if grad_weight is None else grad_weight + part_weight
+            if wanted[2]:
+                grad_bias = part_bias if grad_bias is None else grad_bias + part_bias
+        return (grad_x if wanted[0] else None), grad_weight, grad_bias, None, None
+
+
+def normalise_groups(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
+) -> tuple[Tensor, Statistics]:
+    """Normalise each group of examples by itself; also return the groups' (G, C) statistics."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        parts = [x[start:stop] for start, stop in bounds]
+        y = torch.cat([F.batch_norm(part, None, None, weight, bias, True, 0.0, eps) for part in parts])
+        dims = tuple(d for d in range(x.dim()) if d != 1)
+        moments = [torch.var_mean(part.detach().float(), dim=dims, correction=0) for part in parts]
+        return y, Statistics(torch.stack([m for _, m in moments]), torch.stack([v for v, _ in moments]))
+    y, mean, inverse_std = GroupwiseBatchNorm.apply(x, weight, bias, bounds, eps)  # type: ignore[no-untyped-call]
+    return y, Statistics(mean, (inverse_std.pow(-2) - eps).clamp_(min=0))

@@ -1,0 +1,1 @@
+"""Finding, planning, rewriting and checking normalisation layers."""

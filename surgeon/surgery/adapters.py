@@ -1,0 +1,204 @@
+"""Which layers can be rewritten, and how each one's parts are taken over.
+
+An exact-type table: a class that is not in it is never guessed at. timm's BatchNormAct2d, for
+one, *is a* BatchNorm2d and also applies dropout and an activation, which a rewrite by isinstance
+would lose without any error.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from timm.layers.norm import GroupNorm, GroupNorm1
+from timm.layers.norm_act import BatchNormAct2d, FrozenBatchNormAct2d, GroupNormAct, SyncBatchNormAct
+from timm.models.levit import LinearNorm
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision.ops.misc import FrozenBatchNorm2d
+
+from surgeon.errors import SurgeonError
+from surgeon.norms.module import GroupStatistics, SurgicalNorm, SynchronisedStatistics
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """How a class of layers differs from plain BatchNorm."""
+
+    synchronised: bool = False
+    frozen: bool = False
+    grouped: bool = False
+
+
+FLAVOURS: dict[type[nn.Module], Flavour] = {
+    nn.BatchNorm1d: Flavour(),
+    nn.BatchNorm2d: Flavour(),
+    nn.BatchNorm3d: Flavour(),
+    nn.SyncBatchNorm: Flavour(synchronised=True),
+    BatchNormAct2d: Flavour(),
+    SyncBatchNormAct: Flavour(synchronised=True),
+    FrozenBatchNorm2d: Flavour(frozen=True),
+    FrozenBatchNormAct2d: Flavour(frozen=True),
+    nn.GroupNorm: Flavour(grouped=True),
+    GroupNorm: Flavour(grouped=True),
+    GroupNorm1: Flavour(grouped=True),
+    GroupNormAct: Flavour(grouped=True),
+}
+
+
+@dataclass(frozen=True)
+class NormLayer:
+    """A normalisation layer of a network, under its full name."""
+
+    name: str
+    module: nn.Module
+
+    @property
+    def kind(self) -> str:
+        return self.module.source if isinstance(self.module, SurgicalNorm) else type(self.module).__name__
+
+    @property
+    def grouped(self) -> bool:
+        if isinstance(self.module, SurgicalNorm):
+            return not self.module.source_has_statistics
+        flavour = FLAVOURS.get(type(self.module))
+        return flavour is not None and flavour.grouped
+
+    @property
+    def fused(self) -> list[str]:
+        """What the layer does besides normalising, e.g. ['ReLU']."""
+        parts = (getattr(self.module, part, None) for part in ("drop", "act"))
+        return [type(part).__name__ for part in parts if part is not None and not isinstance(part, nn.Identity)]
+
+
+def batch_norm_layers(model: nn.Module) -> list[NormLayer]:
+    """Every BatchNorm of the network in its own order, rewritten ones and unknown kinds included."""
+    return [layer for layer in norm_layers(model) if _is_batch_norm(layer.module) and not layer.grouped]
+
+
+def group_norm_layers(model: nn.Module) -> list[NormLayer]:
+    return [layer for layer in norm_layers(model) if layer.grouped]
+
+
+def norm_layers(model: nn.Module) -> Iterator[NormLayer]:
+    """Every normalisation layer of any kind that has no others inside."""
+    for name, module in model.named_modules():
+        if isinstance(module, SurgicalNorm) or type(module) in FLAVOURS or _looks_like_norm(module):
+            yield NormLayer(name, module)
+
+
+def _looks_like_norm(module: nn.Module) -> bool:
+    if _is_batch_norm(module):
+        return True
+    holds_layers = any(m for m in module.children() if any(True for _ in m.parameters()))
+    return "norm" in type(module).__name__.lower() and not holds_layers and any(True for _ in module.parameters())
+
+
+def _is_batch_norm(module: nn.Module) -> bool:
+    if isinstance(module, SurgicalNorm | _BatchNorm):
+        return True
+    # Frozen and third-party layers share no base class, but keep these buffers.
+    tracks = isinstance(getattr(module, "running_mean", None), Tensor)
+    return tracks and not isinstance(module, nn.modules.instancenorm._InstanceNorm)
+
+
+def to_surgical(layer: NormLayer) -> SurgicalNorm:
+    """A layer of ours that behaves like the given one and holds the same parameters and buffers."""
+    module = layer.module
+    if isinstance(module, SurgicalNorm):
+        return module
+    flavour = FLAVOURS.get(type(module))
+    if flavour is None:
+        raise SurgeonError(
+            f"The layer {layer.name!r} is a {type(module).__name__} ({_source_file(type(module))}), "
+            "a kind of BatchNorm that surgeon does not know.",
+            "Leave it out with --layers, or add it to the table in surgeon/surgery/adapters.py.",
+        )
+    weight, bias = (getattr(module, name, None) for name in ("weight", "bias"))
+    norm = SurgicalNorm(
+        module.num_channels if flavour.grouped else _channels(module),  # type: ignore[arg-type]
+        eps=float(module.eps),  # type: ignore[arg-type]
+        momentum=getattr(module, "momentum", None),
+        channel_groups=module.num_groups if flavour.grouped else None,  # type: ignore[arg-type]
+        frozen=flavour.frozen,
+        identity_alpha=1.0 if flavour.grouped else 0.0,
+        source=type(module).__name__,
+    )
+    _adopt(norm, "weight", weight)
+    _adopt(norm, "bias", bias)
+    if flavour.grouped:
+        _start_statistics(norm, weight)
+    else:
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            norm.register_buffer(name, getattr(module, name, None))
+    for part in ("drop", "act"):
+        if isinstance(child := getattr(module, part, None), nn.Module):
+            norm.add_module(part, child)
+    if flavour.synchronised:
+        norm.training_rule = SynchronisedStatistics()
+        norm.process_group = module.process_group
+    norm.train(module.training)
+    reference = norm.running_mean if weight is None else weight
+    return norm if reference is None else _on_device_of(norm, reference)
+
+
+def _channels(module: nn.Module) -> int:
+    if hasattr(module, "num_features"):
+        return int(module.num_features)  # type: ignore[arg-type]
+    return len(module.running_mean)  # type: ignore[arg-type]
+
+
+def _adopt(norm: SurgicalNorm, name: str, value: Tensor | None) -> None:
+    """Keep a parameter a parameter and a (frozen) buffer a buffer."""
+    if isinstance(value, nn.Parameter) or value is None:
+        norm.register_parameter(name, value)
+    else:
+        norm.register_buffer(name, value)
+
+
+def _start_statistics(norm: SurgicalNorm, like: Tensor | None) -> None:
+    """GroupNorm brings no running statistics: room for them, to be collected."""
+    device = None if like is None else like.device
+    norm.momentum = 0.01
+    norm.training_rule = GroupStatistics()
+    norm.register_buffer("running_mean", torch.zeros(norm.num_features, device=device))
+    norm.register_buffer("running_var", torch.ones(norm.num_features, device=device))
+    norm.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))
+
+
+def _on_device_of(norm: SurgicalNorm, reference: Tensor) -> SurgicalNorm:
+    dtype = torch.float32 if reference.dtype.itemsize < 4 else reference.dtype
+    norm.alpha = norm.alpha.to(reference.device, dtype)
+    return norm
+
+
+def _source_file(cls: type) -> str:
+    try:
+        return inspect.getfile(cls)
+    except (TypeError, OSError):
+        return f"module {cls.__module__}"
+
+
+class TokenLinearNorm(nn.Module):
+    """LeViT's linear layer + norm on (examples, tokens, channels), with the examples kept apart.
+
+    The original flattens examples and tokens into one dimension before its BatchNorm1d, so that an
+    example's own statistics could not be told from its neighbour's.
+    """
+
+    def __init__(self, original: LinearNorm, norm: SurgicalNorm) -> None:
+        super().__init__()
+        self.linear = original.linear
+        self.bn = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        # (B, T, C) in memory is a channels-last (B, C, T, 1): nothing is copied either way.
+        return self.bn(x.transpose(1, 2).unsqueeze(-1)).squeeze(-1).transpose(1, 2)
+
+
+def parent_wrapper(parent: nn.Module, norm: SurgicalNorm) -> nn.Module | None:
+    """What must stand in for a layer's parent too, where the parent hides which rows are one example."""
+    return TokenLinearNorm(parent, norm) if type(parent) is LinearNorm else None

@@ -1,0 +1,105 @@
+"""Put a resolved plan into a network."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from surgeon.errors import ExitCode, SurgeonError
+from surgeon.norms import norms
+from surgeon.norms.module import SurgicalNorm
+from surgeon.surgery import adapters, parity
+from surgeon.surgery.plan import Operation, Request, ResolvedPlan, resolve_plan
+
+
+def convert(
+    model: nn.Module, *rewrites: str, layers: str | None = None, inplace: bool = False, **options: Any
+) -> nn.Module:
+    """Rewrite the BatchNorm layers of any network and return it with its plan as `model.surgery`.
+
+    >>> convert(model, "ghost", size=16)
+    >>> convert(model, "ghost:size=16", "example-weighted:alpha=0.05", layers="layer[34].*")
+    >>> convert(model, "example-weighted", alpha={"*": 0.02, "layer4.*": 0.3})
+
+    The given model is left as it is unless `inplace`. Every rewritten layer is checked against the
+    original at the rewrite's identity setting.
+    """
+    requests = [Request.parse(text) for text in rewrites]
+    if options:
+        if len(requests) != 1:
+            raise SurgeonError(
+                "Options as keywords go with exactly one rewrite.", 'Write them as "name:key=value" instead.'
+            )
+        requests = [requests[0].model_copy(update={"options": {**requests[0].options, **options}})]
+    plan = resolve_plan(model, requests, layers)
+    return apply_plan(model if inplace else copy.deepcopy(model), plan)
+
+
+def apply_plan(model: nn.Module, plan: ResolvedPlan) -> nn.Module:
+    """Rewrite the planned layers in place, each checked against the layer it replaces."""
+    modules = dict(model.named_modules())
+    missing = [operation.layer for operation in plan.operations if operation.layer not in modules]
+    if missing:
+        raise SurgeonError(f"The plan rewrites {missing[0]!r}, which this network does not have.")
+    replacements: dict[nn.Module, nn.Module] = {}
+    for operation in plan.operations:
+        original = modules[operation.layer]
+        norm = adapters.to_surgical(adapters.NormLayer(operation.layer, original))
+        if norm is not original:
+            _check_layer(original, norm, operation)
+            replacements[original] = norm
+        install(norm, operation)
+        parent = modules.get(operation.layer.rpartition(".")[0])
+        if parent is not None and (wrapper := adapters.parent_wrapper(parent, norm)) is not None:
+            replacements[parent] = wrapper
+    model = _replace(model, replacements)
+    earlier: ResolvedPlan | None = getattr(model, "surgery", None)
+    model.surgery = plan if earlier is None else earlier.merged_with(plan)  # type: ignore[assignment]
+    return model
+
+
+def install(norm: SurgicalNorm, operation: Operation, *, at_identity: bool = False) -> None:
+    """Give a layer its rewrites, as planned or at each one's identity setting."""
+    for rewrite in operation.rewrites:
+        variant, config = norms[rewrite.name], rewrite.config()
+        if at_identity and variant.identity is not None:
+            config = variant.configure({**rewrite.options, **variant.identity(norm)})
+        variant.install(norm, config)
+        norm.rewrites[rewrite.name] = config
+
+
+def install_everywhere(model: nn.Module, plan: ResolvedPlan, *, at_identity: bool = False) -> None:
+    """Switch a converted network to its identity setting, or back to its plan."""
+    modules = dict(model.named_modules())
+    for operation in plan.operations:
+        norm = modules[operation.layer]
+        assert isinstance(norm, SurgicalNorm)
+        install(norm, operation, at_identity=at_identity)
+
+
+def surgical_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
+    """The rewritten layers of a network by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, SurgicalNorm)}
+
+
+def _check_layer(original: nn.Module, norm: SurgicalNorm, operation: Operation) -> None:
+    install(norm, operation, at_identity=True)
+    difference = parity.layer_difference(original, norm)
+    if difference > parity.TOLERANCE:
+        raise SurgeonError(
+            f"The rewritten layer {operation.layer!r} differs from the original by {difference:.2g} (relative) "
+            "at the setting where both must be equal.",
+            "This is a bug in surgeon: please report it with the model's name.",
+            ExitCode.VERIFICATION,
+        )
+
+
+def _replace(model: nn.Module, replacements: dict[nn.Module, nn.Module]) -> nn.Module:
+    """Exchange modules wherever they are referred to, shared ones in every place."""
+    for parent in list(model.modules()):
+        for name, child in parent._modules.items():
+            if child in replacements:
+                parent._modules[name] = replacements[child]
+    return replacements.get(model, model)

@@ -1,0 +1,154 @@
+"""What normalisation a network has, and in what state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from surgeon.norms.module import SurgicalNorm
+from surgeon.surgery import adapters, parity
+
+
+class LayerReport(BaseModel):
+    """One normalisation layer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    kind: str
+    channels: int | None
+    eps: float | None
+    momentum: float | None
+    fused: list[str]
+    rewrites: list[str]
+    health: list[str]
+    norm_free_path: bool | None
+    """Whether a path leads from here to the output without another norm (None: not known).
+
+    Only there does weight decay on gamma and beta matter: elsewhere the next norm undoes it.
+    """
+
+
+class Inspection(BaseModel):
+    """All normalisation layers of a network, with totals."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    parameters: int
+    norm_parameters: int
+    kinds: dict[str, int]
+    unhealthy: int
+    layers: list[LayerReport]
+
+
+def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | None = None) -> Inspection:
+    """Report on each norm layer; with example inputs, also on the paths to the output."""
+    layers = list(adapters.norm_layers(model))
+    open_layers = layers_with_norm_free_path(model, [layer.module for layer in layers], inputs)
+    reports = [_report(layer, None if open_layers is None else layer.module in open_layers) for layer in layers]
+    kinds: dict[str, int] = {}
+    for report in reports:
+        kinds[report.kind] = kinds.get(report.kind, 0) + 1
+    norm_parameters = {id(p): p.numel() for layer in layers for p in layer.module.parameters()}
+    return Inspection(
+        model=name,
+        parameters=sum(p.numel() for p in model.parameters()),
+        norm_parameters=sum(norm_parameters.values()),
+        kinds=kinds,
+        unhealthy=sum(bool(report.health) for report in reports),
+        layers=reports,
+    )
+
+
+def _report(layer: adapters.NormLayer, norm_free_path: bool | None) -> LayerReport:
+    module = layer.module
+    sizes = (getattr(module, name, None) for name in ("num_features", "num_channels", "weight"))
+    size = next((s for s in sizes if s is not None), None)
+    rewrites = module.rewrites if isinstance(module, SurgicalNorm) else {}
+    eps, momentum = getattr(module, "eps", None), getattr(module, "momentum", None)
+    return LayerReport(
+        name=layer.name,
+        kind=layer.kind,
+        channels=size.numel() if isinstance(size, Tensor) else size,
+        eps=eps if isinstance(eps, float) else None,
+        momentum=momentum if isinstance(momentum, float) else None,
+        fused=layer.fused,
+        rewrites=[f"{name}:{','.join(f'{k}={v}' for k, v in config)}" for name, config in rewrites.items()],
+        health=statistics_health(module),
+        norm_free_path=norm_free_path,
+    )
+
+
+def statistics_health(module: nn.Module) -> list[str]:
+    """What is wrong with a layer's statistics and parameters; empty if nothing is."""
+    problems = []
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        value = getattr(module, name, None)
+        if isinstance(value, Tensor) and not torch.isfinite(value).all():
+            problems.append(f"{name} has {int((~torch.isfinite(value)).sum())} NaN or infinite")
+    var = getattr(module, "running_var", None)
+    if isinstance(var, Tensor):
+        if zero := int((var == 0).sum()):
+            problems.append(f"zero variance in {zero} of {len(var)} channels")
+        if negative := int((var < 0).sum()):
+            problems.append(f"negative variance in {negative} of {len(var)} channels")
+        if _never_updated(module):
+            problems.append("statistics never updated")
+    elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+        problems.append("no running statistics")
+    return problems
+
+
+def _never_updated(module: nn.Module) -> bool:
+    """Still at their initial 0 and 1 (a counter at 0 alone may only mean an old file format)."""
+    mean, var = module.running_mean, module.running_var
+    assert isinstance(mean, Tensor)
+    assert isinstance(var, Tensor)
+    return bool((mean == 0).all() and (var == 1).all())
+
+
+def layers_with_norm_free_path(
+    model: nn.Module, norms: list[nn.Module], inputs: tuple[Any, ...] | None
+) -> set[nn.Module] | None:
+    """Norm layers from which some path reaches the output without meeting another norm.
+
+    Read off the autograd graph of one evaluation: walking back from the output and stopping at the
+    first norm on every path finds exactly these.
+    """
+    if inputs is None:
+        return None
+    ends: dict[Any, nn.Module] = {}
+
+    def note(module: nn.Module, _: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.grad_fn is not None:
+            ends[output.grad_fn] = module
+
+    handles = [norm.register_forward_hook(note) for norm in norms]
+    try:
+        with parity.evaluating(model), torch.enable_grad():
+            wired = tuple(t.clone().requires_grad_() if isinstance(t, Tensor) else t for t in inputs)
+            outputs = list(parity.flatten(model(*wired)))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return _first_met([t.grad_fn for t in outputs if t.grad_fn is not None], ends)
+
+
+def _first_met(starts: list[Any], ends: dict[Any, nn.Module]) -> set[nn.Module]:
+    found: set[nn.Module] = set()
+    seen: set[Any] = set()
+    queue = list(starts)
+    while queue:
+        node = queue.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in ends:
+            found.add(ends[node])
+        else:
+            queue.extend(next_node for next_node, _ in node.next_functions if next_node is not None)
+    return found

@@ -1,0 +1,74 @@
+"""Is the converted network still the original where it must be?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surgeon.norms.module import SurgicalNorm
+
+TOLERANCE = 1e-5
+"""Largest relative difference at an identity setting; real deviations are either 0 or rounding."""
+
+
+def relative_difference(first: Any, second: Any) -> float:
+    """Largest absolute difference relative to the largest value, over all tensors of two outputs."""
+    ours, theirs = list(flatten(first)), list(flatten(second))
+    if [t.shape for t in ours] != [t.shape for t in theirs]:
+        return float("inf")
+    worst = 0.0
+    for a, b in zip(ours, theirs, strict=True):
+        if a.numel() == 0 or torch.equal(a, b):
+            continue
+        scale = b.double().abs().max().item() or 1.0
+        difference = (a.double() - b.double()).abs().max().item() / scale
+        worst = max(worst, difference if difference == difference else float("inf"))
+    return worst
+
+
+def flatten(output: Any) -> Iterator[Tensor]:
+    """The tensors in a network's output, whatever it is wrapped in."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from flatten(value)
+    elif isinstance(output, Sequence) and not isinstance(output, str):
+        for value in output:
+            yield from flatten(value)
+
+
+def layer_difference(original: nn.Module, norm: SurgicalNorm) -> float:
+    """Difference of two layers in evaluation on a random input of the layer's kind."""
+    reference = norm.weight if norm.weight is not None else norm.running_mean
+    if reference is not None and reference.device.type == "meta":
+        return 0.0
+    dims = {"BatchNorm1d": 1, "BatchNorm3d": 3}.get(type(original).__name__, 2)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn((2, norm.num_features, *[3] * dims), generator=generator)
+    if reference is not None:
+        x = x.to(reference.device, reference.dtype)
+    with evaluating(original), evaluating(norm), torch.no_grad():
+        return relative_difference(norm(x.clone()), original(x.clone()))
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[nn.Module]:
+    """Evaluation mode for a while; afterwards every module is as before."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield model
+    finally:
+        for module in training:
+            module.training = True
+
+
+def evaluate_once(model: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
+    """The tensors of one evaluation."""
+    with evaluating(model), torch.inference_mode():
+        return [t.clone() for t in flatten(model(*inputs))]

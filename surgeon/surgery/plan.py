@@ -1,0 +1,234 @@
+"""From what the user asks for to an explicit list: layer name -> rewrites with their options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from surgeon.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.norms import NormConfig, norms
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from surgeon.surgery.adapters import NormLayer
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Request(Frozen):
+    """One rewrite as asked for: `name[@SELECTOR][:key=value,...]`."""
+
+    name: str
+    options: dict[str, Any] = {}
+    selector: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Request:
+        head, _, tail = text.partition(":")
+        name, _, selector = head.partition("@")
+        if not name:
+            raise SurgeonError(f"The rewrite {text!r} has no name.", "Write name or name:key=value,key=value.")
+        options = {}
+        for pair in filter(None, tail.split(",")):
+            key, equals, value = pair.partition("=")
+            if not equals:
+                raise SurgeonError(f"In {text!r}, {pair!r} is not of the form key=value.")
+            options[key.strip()] = value.strip()
+        return cls(name=name.strip(), options=options, selector=selector or None)
+
+
+class Rewrite(Frozen):
+    """One rewrite of one layer, with every option spelled out."""
+
+    name: str
+    version: int
+    options: dict[str, Any]
+
+    def config(self) -> NormConfig:
+        variant = norms[self.name]
+        if self.version > variant.version:
+            raise SurgeonError(
+                f"The rewrite {self.name!r} has version {self.version}, this surgeon knows up to {variant.version}.",
+                "Update surgeon.",
+            )
+        return variant.configure(self.options)
+
+
+class Operation(Frozen):
+    """What happens to one layer."""
+
+    layer: str
+    source: str
+    rewrites: tuple[Rewrite, ...]
+
+
+class ResolvedPlan(Frozen):
+    """Every layer that is rewritten, by name; nothing is left to be resolved."""
+
+    operations: tuple[Operation, ...]
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def merged_with(self, later: ResolvedPlan) -> ResolvedPlan:
+        """This plan followed by a later one on the same network (which repeats what it keeps)."""
+        replaced = {operation.layer: operation for operation in later.operations}
+        kept = [replaced.pop(operation.layer, operation) for operation in self.operations]
+        return ResolvedPlan(operations=(*kept, *replaced.values()))
+
+    def summary(self) -> str:
+        """The rewrites by name and options, each once, e.g. `ghost:size=16 + example-weighted:alpha=0.05`."""
+        texts: dict[str, dict[str, None]] = {}
+        for operation in self.operations:
+            for rewrite in operation.rewrites:
+                changed = rewrite.config().model_dump(exclude_defaults=True, mode="json")
+                pairs = (f"{k}={v if not isinstance(v, list) else 'per channel'}" for k, v in changed.items())
+                texts.setdefault(rewrite.name, {})[",".join(pairs)] = None
+        return " + ".join(
+            name + (f":{next(iter(options))}" if len(options) == 1 and next(iter(options)) else "")
+            + (" (per layer)" if len(options) > 1 else "")
+            for name, options in texts.items()
+        )  # fmt: skip
+
+
+def resolve_plan(model: nn.Module, requests: Sequence[Request], layers: str | None = None) -> ResolvedPlan:
+    """Decide for each layer what happens to it, or say why that cannot be."""
+    if not requests:
+        raise SurgeonError("No rewrite was asked for.", f"Choose with --bn: {listing(norms, 'or')}.")
+    for request in requests:
+        norms[request.name]
+    candidates = _candidates(model, requests)
+    names = [layer.name for layer in candidates]
+    selected = set(select(names, layers)) if layers else set(names)
+    wanted: dict[str, dict[str, dict[str, Any]]] = {}
+    for request in requests:
+        matches = [n for n in select(names, request.selector) if n in selected] if request.selector else names
+        matches = [name for name in matches if name in selected]
+        for name, options in _options_per_layer(request, matches).items():
+            wanted.setdefault(name, {})[request.name] = options
+    objections: list[str] = []
+    operations = [_operation(layer, wanted[layer.name], objections) for layer in candidates if layer.name in wanted]
+    if objections:
+        more = f" (and {count(len(objections) - 1, 'other layer')} likewise)" if len(objections) > 1 else ""
+        raise SurgeonError(f"Cannot rewrite: {objections[0]}{more}.")
+    return ResolvedPlan(operations=tuple(operations))
+
+
+def _candidates(model: nn.Module, requests: Sequence[Request]) -> list[NormLayer]:
+    from surgeon.surgery import adapters
+
+    batch_norms = adapters.batch_norm_layers(model)
+    if batch_norms:
+        return batch_norms
+    group_norms = adapters.group_norm_layers(model)
+    if group_norms and all(request.name == "example-weighted" for request in requests):
+        return group_norms
+    kinds: dict[str, int] = {}
+    for layer in adapters.norm_layers(model):
+        kinds[layer.kind] = kinds.get(layer.kind, 0) + 1
+    found = listing(f"{number} {kind}" for kind, number in sorted(kinds.items(), key=lambda item: -item[1]))
+    raise SurgeonError(
+        "This network has no BatchNorm layer to rewrite; " + (f"it has {found}." if found else "it has no norm at all."),
+        "Its GroupNorm layers can take example-weighted:alpha=1." if group_norms else "",
+    )
+
+
+def _operation(layer: NormLayer, wanted: Mapping[str, Mapping[str, Any]], objections: list[str]) -> Operation:
+    from surgeon.surgery import adapters
+
+    norm = adapters.to_surgical(layer)
+    options = {name: config.model_dump(mode="json") for name, config in norm.rewrites.items()} | dict(wanted)
+    configs = {name: norms[name].configure(values) for name, values in options.items()}
+    _refuse_conflicts(configs)
+    for name, config in configs.items():
+        if objection := norms[name].objection(norm, config):
+            objections.append(f"{layer.name or 'the layer'} {objection}")
+            break
+    rewrites = tuple(
+        Rewrite(name=name, version=norms[name].version, options=config.model_dump(mode="json"))
+        for name, config in configs.items()
+    )
+    return Operation(layer=layer.name, source=layer.kind, rewrites=rewrites)
+
+
+def _refuse_conflicts(configs: Iterable[str]) -> None:
+    owners: dict[str, str] = {}
+    for name in configs:
+        for phase in norms[name].changes:
+            if phase in owners:
+                raise SurgeonError(
+                    f"{owners[phase]!r} and {name!r} both change {phase}; a layer can take only one of them.",
+                    "Drop one, or give them different layers: --bn 'name@layer4.*'.",
+                )
+            owners[phase] = name
+
+
+def _options_per_layer(request: Request, layers: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Spread options that were given per layer: a mapping from selectors, or one value per layer."""
+    spread = {name: dict(request.options) for name in layers}
+    for key, value in request.options.items():
+        if isinstance(value, Mapping):
+            for name in layers:
+                del spread[name][key]
+            for selector, layer_value in value.items():
+                for name in set(select(list(layers), selector)):
+                    spread[name][key] = layer_value
+        elif isinstance(value, list):
+            if len(value) != len(layers):
+                raise SurgeonError(
+                    f"{key} lists {count(len(value), 'value')}, but {count(len(layers), 'layer')} are rewritten.",
+                    "Give one per layer in the order of `surgeon inspect`, or a mapping from layer globs.",
+                )
+            for name, layer_value in zip(layers, value, strict=True):
+                spread[name][key] = layer_value
+    return spread
+
+
+def select(names: Sequence[str], selector: str) -> list[str]:
+    """Names that a selector picks: globs, `stem`, `stage2`, `last`, `depth=0.5-1`; several with commas."""
+    picked: set[str] = set()
+    for part in filter(None, (p.strip() for p in _split_outside_brackets(selector))):
+        matches = _select_one(names, part)
+        if not matches:
+            roots = list(dict.fromkeys(_stage_of(name) or name for name in names))
+            raise SurgeonError(
+                f"No norm layer matches {part!r}.",
+                did_you_mean(part, names) or f"There are {count(len(names), 'layer')} in {listing(roots)}.",
+            )
+        picked.update(matches)
+    return [name for name in names if name in picked]
+
+
+def _split_outside_brackets(selector: str) -> list[str]:
+    return re.split(r",(?![^\[]*\])", selector)
+
+
+def _select_one(names: Sequence[str], part: str) -> list[str]:
+    stages = list(dict.fromkeys(stage for name in names if (stage := _stage_of(name))))
+    if part == "last":
+        return list(names[-1:])
+    if part == "stem":
+        first = next((i for i, name in enumerate(names) if _stage_of(name)), len(names))
+        return list(names[:first])
+    if match := re.fullmatch(r"stage(\d+)", part):
+        index = int(match[1]) - 1
+        chosen = stages[index] if 0 <= index < len(stages) else None
+        if chosen:
+            return [name for name in names if _stage_of(name) == chosen]
+    if match := re.fullmatch(r"depth=([\d.]+)-([\d.]+)", part):
+        low, high = (float(bound) * (len(names) - 1) for bound in match.groups())
+        return [name for i, name in enumerate(names) if low <= i <= high]
+    return [name for name in names if fnmatchcase(name, part)]
+
+
+def _stage_of(name: str) -> str | None:
+    """The part of a name that says its stage: up to the first number, e.g. `layer3`, `blocks.2`."""
+    match = re.match(r"(?:[^.\d]+\.)*?(?:[^.\d]+\d+|[^.\d]+\.\d+)(?=\.)", name)
+    return match[0] if match else None
