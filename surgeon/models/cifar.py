@@ -8,13 +8,16 @@ Wide Residual Networks, Zagoruyko and Komodakis, BMVC 2016 (arXiv:1605.07146).
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from surgeon.models.catalog import CATALOG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 def conv3x3(in_chans: int, out_chans: int, stride: int = 1) -> nn.Conv2d:
@@ -63,7 +66,9 @@ class PreActBlock(nn.Module):
         out = self.conv1(activated)
         out = self.conv2(functional.relu(self.bn2(out)))
         # Both papers project the activated input, but pass the raw one on where the shape stays.
-        return out + (x if self.shortcut is None else self.shortcut(activated))
+        shortcut = x if self.shortcut is None else self.shortcut(activated)
+        total: Tensor = out + shortcut
+        return total
 
 
 def stage(

@@ -37,7 +37,13 @@ def available() -> bool:
 
 
 def example_weighted(
-    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, alpha: Tensor, eps: float
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    alpha: Tensor,
+    eps: float,
 ) -> Tensor | None:
     """Example-weighted normalisation of (N, C, ...) in one pass over memory, or None if it does not apply."""
     library = _library()
@@ -70,5 +76,6 @@ def _applies(x: Tensor, *others: Tensor | None) -> bool:
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return False
     return all(
-        type(t) in (Tensor, torch.nn.Parameter) and t.dtype is torch.float32 and t.device.type == "cpu" for t in tensors
+        type(t) in (Tensor, torch.nn.Parameter) and t.dtype is torch.float32 and t.device.type == "cpu"
+        for t in tensors
     ) and all(t.is_contiguous() for t in tensors[1:])

@@ -18,7 +18,7 @@ from surgeon.norms.base import NormConfig, Phase, option, register
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.norms.module import SurgicalNorm
+    from surgeon.layers.surgical import SurgicalNorm
 
 
 class BatchGroupConfig(NormConfig):
@@ -37,7 +37,7 @@ class BatchGroupStatistics:
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
         import torch
 
-        from surgeon.norms import statistics
+        from surgeon.layers import statistics
 
         per_example = statistics.example_statistics(x.float() if x.dtype.itemsize < 4 else x)
         # One value has no variance, but a group of channels of one position has.
@@ -51,7 +51,9 @@ class BatchGroupStatistics:
             for start, stop in bounds
         ]
         sizes = x.new_tensor([stop - start for start, stop in bounds], dtype=torch.long)
-        groups = statistics.Statistics(torch.stack([p.mean for p in pooled]), torch.stack([p.var for p in pooled]))
+        groups = statistics.Statistics(
+            torch.stack([p.mean for p in pooled]), torch.stack([p.var for p in pooled])
+        )
         norm.update_running(statistics.pool(statistics.Statistics(*(t.detach() for t in groups)), sizes))
         shared = statistics.share_within_groups(groups, norm.channel_groups)
         own = statistics.Statistics(*(t.repeat_interleave(sizes, dim=0) for t in shared))

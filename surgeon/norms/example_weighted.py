@@ -19,7 +19,7 @@ from pydantic import Field
 from surgeon.norms.base import NormConfig, Phase, option, register
 
 if TYPE_CHECKING:
-    from surgeon.norms.module import SurgicalNorm
+    from surgeon.layers.surgical import SurgicalNorm
 
 Weight = Annotated[float, Field(ge=0, le=1)]
 

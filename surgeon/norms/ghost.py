@@ -20,8 +20,8 @@ from surgeon.norms.base import NormConfig, Phase, always_identical, option, regi
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.norms.module import SurgicalNorm
-    from surgeon.norms.statistics import Statistics
+    from surgeon.layers.statistics import Statistics
+    from surgeon.layers.surgical import SurgicalNorm
 
 
 class GhostConfig(NormConfig):
@@ -39,7 +39,7 @@ class GhostStatistics:
     running: Literal["batch", "groups"]
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
-        from surgeon.norms import statistics
+        from surgeon.layers import statistics
 
         positions = x[0, 0].numel()
         bounds = statistics.group_bounds(len(x), self.size, positions)

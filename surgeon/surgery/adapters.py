@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from surgeon.errors import SurgeonError
-from surgeon.norms.module import GroupStatistics, SurgicalNorm, SynchronisedStatistics
+from surgeon.layers.surgical import GroupStatistics, SurgicalNorm, SynchronisedStatistics
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,9 @@ class NormLayer:
     def fused(self) -> list[str]:
         """What the layer does besides normalising, e.g. ['ReLU']."""
         parts = (getattr(self.module, part, None) for part in ("drop", "act"))
-        return [type(part).__name__ for part in parts if part is not None and not isinstance(part, nn.Identity)]
+        return [
+            type(part).__name__ for part in parts if part is not None and not isinstance(part, nn.Identity)
+        ]
 
 
 def batch_norm_layers(model: nn.Module) -> list[NormLayer]:
@@ -93,7 +95,11 @@ def _looks_like_norm(module: nn.Module) -> bool:
     if _is_batch_norm(module):
         return True
     holds_layers = any(m for m in module.children() if any(True for _ in m.parameters()))
-    return "norm" in type(module).__name__.lower() and not holds_layers and any(True for _ in module.parameters())
+    return (
+        "norm" in type(module).__name__.lower()
+        and not holds_layers
+        and any(True for _ in module.parameters())
+    )
 
 
 def _is_batch_norm(module: nn.Module) -> bool:

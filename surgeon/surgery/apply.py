@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 
 from surgeon.errors import ExitCode, SurgeonError
+from surgeon.layers.surgical import SurgicalNorm
 from surgeon.norms import norms
-from surgeon.norms.module import SurgicalNorm
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.plan import Operation, Request, ResolvedPlan, resolve_plan
 

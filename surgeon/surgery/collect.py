@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from surgeon.errors import SurgeonError
-from surgeon.norms.module import SurgicalNorm
+from surgeon.layers.surgical import SurgicalNorm
 from surgeon.surgery.parity import evaluating
 
 
@@ -27,7 +27,7 @@ def collect_statistics(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
     seen = 0
     with evaluating(model), torch.no_grad():
         for layer in layers:
-            _make_room(layer)
+            make_room(layer)
             layer.momentum = None  # a plain average over the batches
             layer.training = True
         for batch in batches:
@@ -47,7 +47,8 @@ def _lacks_statistics(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and module.running_mean is None
 
 
-def _make_room(layer: nn.Module) -> None:
+def make_room(layer: nn.Module) -> None:
+    """Give a layer running statistics at their initial values if it has none."""
     if isinstance(layer.running_mean, Tensor):
         return
     reference = layer.weight if isinstance(layer.weight, Tensor) else None

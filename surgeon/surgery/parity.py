@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surgeon.norms.module import SurgicalNorm
+from surgeon.layers.surgical import SurgicalNorm
 
 TOLERANCE = 1e-5
 """Largest relative difference at an identity setting; real deviations are either 0 or rounding."""

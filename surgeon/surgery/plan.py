@@ -34,7 +34,9 @@ class Request(Frozen):
         head, _, tail = text.partition(":")
         name, _, selector = head.partition("@")
         if not name:
-            raise SurgeonError(f"The rewrite {text!r} has no name.", "Write name or name:key=value,key=value.")
+            raise SurgeonError(
+                f"The rewrite {text!r} has no name.", "Write name or name:key=value,key=value."
+            )
         options = {}
         for pair in filter(None, tail.split(",")):
             key, equals, value = pair.partition("=")
@@ -114,7 +116,9 @@ def resolve_plan(model: nn.Module, requests: Sequence[Request], layers: str | No
         for name, options in _options_per_layer(request, matches).items():
             wanted.setdefault(name, {})[request.name] = options
     objections: list[str] = []
-    operations = [_operation(layer, wanted[layer.name], objections) for layer in candidates if layer.name in wanted]
+    operations = [
+        _operation(layer, wanted[layer.name], objections) for layer in candidates if layer.name in wanted
+    ]
     if objections:
         more = f" (and {count(len(objections) - 1, 'other layer')} likewise)" if len(objections) > 1 else ""
         raise SurgeonError(f"Cannot rewrite: {objections[0]}{more}.")
@@ -135,7 +139,8 @@ def _candidates(model: nn.Module, requests: Sequence[Request]) -> list[NormLayer
         kinds[layer.kind] = kinds.get(layer.kind, 0) + 1
     found = listing(f"{number} {kind}" for kind, number in sorted(kinds.items(), key=lambda item: -item[1]))
     raise SurgeonError(
-        "This network has no BatchNorm layer to rewrite; " + (f"it has {found}." if found else "it has no norm at all."),
+        "This network has no BatchNorm layer to rewrite; "
+        + (f"it has {found}." if found else "it has no norm at all."),
         "Its GroupNorm layers can take example-weighted:alpha=1." if group_norms else "",
     )
 

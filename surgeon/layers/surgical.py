@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surgeon import native
-from surgeon.norms import statistics
-from surgeon.norms.statistics import Statistics
+from surgeon.layers import statistics
+from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
     from surgeon.norms.base import NormConfig
@@ -190,4 +190,6 @@ class SurgicalNorm(nn.Module):
 def check_trainable(x: Tensor) -> None:
     """Training needs more than one value per channel, as in torch."""
     if x.numel() // x.shape[1] == 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}"
+        )

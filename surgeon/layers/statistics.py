@@ -112,7 +112,11 @@ class GroupwiseBatchNorm(torch.autograd.Function):
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         y = torch.empty_like(x)
-        stat_dtype = torch.float32 if weight is None and x.dtype.itemsize < 4 else (x if weight is None else weight).dtype
+        stat_dtype = (
+            torch.float32
+            if weight is None and x.dtype.itemsize < 4
+            else (x if weight is None else weight).dtype
+        )
         mean = x.new_empty((len(bounds), x.shape[1]), dtype=stat_dtype)
         inverse_std = torch.empty_like(mean)
         for group, (start, stop) in enumerate(bounds):

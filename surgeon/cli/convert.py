@@ -1,0 +1,130 @@
+"""`surgeon convert`: rewrite the normalisation layers of a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.cli import output
+from surgeon.cli.options import Json, Model, NumClasses, Pretrained, Weights
+from surgeon.errors import count
+
+if TYPE_CHECKING:
+    from surgeon.conversion import Conversion
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("convert")(output.reporting_errors(convert))
+
+
+def convert(
+    model: Model,
+    bn: Annotated[
+        list[str],
+        typer.Option(
+            "--bn",
+            metavar="SPEC",
+            help="Rewrite as name or name:key=value,…; repeat to compose. name@GLOB rewrites only those layers. "
+            "List: surgeon ls norms.",
+        ),
+    ],
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            "--layers",
+            metavar="SELECTOR",
+            help="Rewrite only these layers: globs ('layer[34].*'), stem, stage2, last, depth=0.5-1; several with commas.",
+        ),
+    ] = None,
+    weights: Weights = None,
+    pretrained: Pretrained = True,
+    num_classes: NumClasses = None,
+    destination: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder [default: ./MODEL-REWRITES]."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan; change and write nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Rewrite BatchNorm layers, prove that nothing else changed, and write a checkpoint."""
+    from surgeon.conversion import default_destination
+    from surgeon.errors import SurgeonError
+    from surgeon.norms import norms
+    from surgeon.surgery.plan import Request
+
+    for text in bn:  # a mistyped rewrite is told at once, not after the weights are loaded
+        request = Request.parse(text)
+        norms[request.name].configure(request.options)
+    folder = destination or default_destination(model, bn)
+    with output.working("Loading torch and timm…"):
+        from surgeon import checkpoint
+        from surgeon.conversion import perform_conversion, plan_conversion
+    if not dry_run:
+        checkpoint.check_destination(folder, overwrite)
+    with output.working(f"Opening {model}…"):
+        loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
+        conversion = plan_conversion(loaded, bn, layers)
+    if not conversion.operations:
+        raise SurgeonError("No layer is left to rewrite.", "Check --layers and the selectors behind @.")
+    if not dry_run:
+        with output.working("Rewriting and comparing with the original…"):
+            conversion = perform_conversion(loaded, conversion, folder, overwrite)
+    if as_json:
+        output.emit_json(conversion.model_dump_json(indent=2))
+        return
+    describe(conversion, dry_run)
+
+
+def describe(conversion: Conversion, dry_run: bool) -> None:
+    output.say(f"[bold]{escape(conversion.model)}[/] · weights: {escape(conversion.weights.origin)}")
+    for (source, rewrite), number in conversion.changes().items():
+        output.say(f"  [red]- {number} × {source}[/]\n  [green]+ {number} × {escape(rewrite)}[/]")
+    for note in conversion.notes:
+        output.say(f"  [yellow]note:[/] {escape(note)}")
+    if dry_run:
+        output.show(plan_table(conversion))
+        output.say("Dry run: nothing was written.")
+        return
+    if conversion.identity_difference is None:
+        output.say(
+            "  parity      each layer equals its original at the identity setting (network inputs unknown)"
+        )
+    else:
+        output.say(
+            f"  parity      largest difference at the identity setting: {_difference(conversion.identity_difference)}"
+        )
+        if conversion.output_shift:
+            output.say(
+                f"  shift       the chosen setting moves the outputs by {conversion.output_shift:.2g} (relative)"
+            )
+    before, after = conversion.parameters_before, conversion.parameters_after
+    same = " (unchanged)" if before == after else f" (before: {before:,})"
+    output.say(f"  parameters  {after:,}{same} · {count(len(conversion.operations), 'layer')} rewritten")
+    output.say("  written to:")
+    output.emit_lines([str(conversion.output)])
+
+
+def _difference(value: float) -> str:
+    return "0 (bit-identical)" if value == 0 else f"{value:.2e} relative"
+
+
+def plan_table(conversion: Conversion) -> Table:
+    from surgeon.surgery.plan import ResolvedPlan
+
+    table = Table(title="Plan", title_justify="left")
+    for column in ("layer", "now", "becomes"):
+        table.add_column(column, overflow="fold")
+    for operation in conversion.operations:
+        table.add_row(
+            escape(operation.layer or "(the model itself)"),
+            operation.source,
+            escape(ResolvedPlan(operations=(operation,)).summary()),
+        )
+    return table

@@ -1,0 +1,95 @@
+"""One sink for everything the commands say: people read stderr, programs read stdout."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.errors import ExitCode, SurgeonError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PIPED_WIDTH = 160
+
+people = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal."""
+    people.print(text)
+
+
+def show(table: Table) -> None:
+    """A table that was asked for: data, on stdout."""
+    Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
+
+
+def emit_json(document: str) -> None:
+    """The one JSON document of a command, on stdout."""
+    sys.stdout.write(document + "\n")
+
+
+def emit_lines(lines: list[str]) -> None:
+    """Plain data on stdout, one item a line."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """A spinner while something takes a moment."""
+    with people.status(escape(text)):
+        yield
+
+
+def fail(error: SurgeonError) -> typer.Exit:
+    people.print(
+        f"[bold red]Error:[/] {escape(error.message)}" + (f" {escape(error.hint)}" if error.hint else "")
+    )
+    return typer.Exit(error.exit_code)
+
+
+def reporting_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn exceptions into one sentence and the right exit code; SURGEON_DEBUG=1 shows the traceback."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except typer.Exit:
+            raise
+        except SurgeonError as error:
+            if _debugging():
+                raise
+            raise fail(error) from error
+        except KeyboardInterrupt as error:
+            people.print("Interrupted; nothing was left half-written.")
+            raise typer.Exit(ExitCode.INTERRUPTED) from error
+        except Exception as error:
+            if _debugging():
+                raise
+            told = SurgeonError(
+                f"Unexpected {type(error).__name__}: {_first_line(error)}",
+                "Run again with SURGEON_DEBUG=1 for the traceback, and please report it.",
+                ExitCode.FAILED,
+            )
+            raise fail(told) from error
+
+    return run
+
+
+def _first_line(error: BaseException) -> Any:
+    return next(iter(str(error).strip().splitlines()), "no message")
+
+
+def _debugging() -> bool:
+    return os.environ.get("SURGEON_DEBUG") == "1"

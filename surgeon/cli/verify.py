@@ -1,0 +1,49 @@
+"""`surgeon verify`: is a checkpoint whole, unchanged and true to its original?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.cli import output
+from surgeon.cli.options import Json
+from surgeon.errors import ExitCode, SurgeonError
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("verify")(output.reporting_errors(verify))
+
+
+def verify(
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="CKPT", help="A checkpoint folder that surgeon has written.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Check a checkpoint's files, hashes and records, and compare it with the unconverted network (exit 3 if it fails)."""
+    if not checkpoint.is_dir():
+        raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
+    with output.working(f"Verifying {checkpoint}…"):
+        from surgeon.verification import verify as run
+
+        result = run(checkpoint)
+    if as_json:
+        output.emit_json(result.model_dump_json(indent=2))
+    else:
+        table = Table(title=f"Verification of {escape(str(checkpoint))}", title_justify="left")
+        for column in ("check", "result", "detail"):
+            table.add_column(column, overflow="fold")
+        for check in result.checks:
+            table.add_row(
+                check.name, "[green]ok[/]" if check.passed else "[red]FAILED[/]", escape(check.detail)
+            )
+        output.show(table)
+    if not result.passed:
+        failed = next(check for check in result.checks if not check.passed)
+        raise SurgeonError(
+            f"The checkpoint failed verification: {failed.detail}", exit_code=ExitCode.VERIFICATION
+        )

@@ -1,0 +1,162 @@
+"""The whole operation: open a network, plan, rewrite, prove that nothing else changed, save."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from surgeon import checkpoint
+from surgeon.errors import ExitCode, SurgeonError, count, listing
+from surgeon.models.sources import BaseWeights, LoadedModel, Preprocessing, example_inputs
+from surgeon.surgery import parity
+from surgeon.surgery.apply import apply_plan, install_everywhere, surgical_layers
+from surgeon.surgery.plan import Operation, Request, ResolvedPlan, resolve_plan
+
+
+class Conversion(BaseModel):
+    """What a conversion did; the table, the JSON and the card say nothing else."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    weights: BaseWeights
+    preprocessing: Preprocessing | None
+    rewrites: str
+    operations: tuple[Operation, ...]
+    parameters_before: int
+    parameters_after: int
+    identity_difference: float | None = None
+    """Largest relative difference from the original at the identity setting."""
+    output_shift: float | None = None
+    """Relative difference from the original at the chosen setting."""
+    notes: tuple[str, ...] = ()
+    output: str | None = None
+
+    def changes(self) -> dict[tuple[str, str], int]:
+        """How many layers of each kind became what."""
+        return dict(Counter((o.source, ResolvedPlan(operations=(o,)).summary()) for o in self.operations))
+
+
+def plan_conversion(loaded: LoadedModel, rewrites: Sequence[str], layers: str | None = None) -> Conversion:
+    """What a conversion would do, without doing it."""
+    plan = resolve_plan(loaded.model, [Request.parse(text) for text in rewrites], layers)
+    parameters = sum(p.numel() for p in loaded.model.parameters())
+    return Conversion(
+        model=loaded.name,
+        weights=loaded.origin.weights,
+        preprocessing=loaded.origin.preprocessing,
+        rewrites=plan.summary(),
+        operations=plan.operations,
+        parameters_before=parameters,
+        parameters_after=parameters,
+        notes=loaded.origin.notes,
+    )
+
+
+def perform_conversion(
+    loaded: LoadedModel, planned: Conversion, destination: Path, overwrite: bool = False
+) -> Conversion:
+    """Rewrite the network, compare it with itself before, and write the checkpoint."""
+    checkpoint.check_destination(destination, overwrite)
+    plan = ResolvedPlan(operations=planned.operations)
+    inputs = example_inputs(loaded.origin)
+    before = parity.evaluate_once(loaded.model, inputs) if inputs is not None else None
+    model = apply_plan(loaded.model, plan)
+    proof = _compare(model, plan, before, inputs) if before is not None and inputs is not None else Proof()
+    origin = loaded.origin
+    if origin.weights.sha256 is None:
+        hashed = BaseWeights(origin=origin.weights.origin, sha256=state_sha256(model))
+        origin = origin.model_copy(update={"weights": hashed})
+    checkpoint.save(model, destination, origin=origin, parity=proof.identity_difference, overwrite=overwrite)
+    return planned.model_copy(
+        update={
+            "weights": origin.weights,
+            "parameters_after": sum(p.numel() for p in model.parameters()),
+            "identity_difference": proof.identity_difference,
+            "output_shift": proof.output_shift,
+            "notes": (*planned.notes, *proof.notes),
+            "output": str(destination),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How a converted network compares with the original."""
+
+    identity_difference: float | None = None
+    output_shift: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _compare(model: nn.Module, plan: ResolvedPlan, before: list[Tensor], inputs: tuple[Any, ...]) -> Proof:
+    layers = surgical_layers(model)
+    install_everywhere(model, plan, at_identity=True)
+    identity = [dict(norm.rewrites) for norm in layers.values()]
+    after, rows = _evaluate_watching_rows(model, inputs)
+    difference = parity.relative_difference(after, before)
+    if not difference <= parity.TOLERANCE:
+        raise SurgeonError(
+            f"The converted network differs from the original by {difference:.2g} (relative) where both must be equal.",
+            "Nothing was written. This is a bug in surgeon: please report it with the model's name.",
+            ExitCode.VERIFICATION,
+        )
+    install_everywhere(model, plan)
+    if identity != [norm.rewrites for norm in layers.values()]:
+        after = parity.evaluate_once(model, inputs)
+    return Proof(
+        difference, parity.relative_difference(after, before), tuple(_notes(after, rows, len(inputs[0])))
+    )
+
+
+def _evaluate_watching_rows(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[list[Tensor], dict[str, int]]:
+    """Outputs, and how many rows each rewritten layer was given."""
+    rows: dict[str, int] = {}
+
+    def watch(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        return lambda _, arguments: rows.__setitem__(name, len(arguments[0]))
+
+    handles = [norm.register_forward_pre_hook(watch(name)) for name, norm in surgical_layers(model).items()]
+    try:
+        return parity.evaluate_once(model, inputs), rows
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _notes(outputs: list[Tensor], rows: dict[str, int], examples: int) -> list[str]:
+    notes = []
+    if not all(torch.isfinite(t).all() for t in outputs):
+        notes.append("the outputs on random images are not finite")
+    folded = [name for name, seen in rows.items() if seen != examples]
+    if folded:
+        notes.append(
+            f"{count(len(folded), 'layer')} ({listing(folded, limit=2)}) see more rows than images: "
+            "there, an example's own statistics are those of a row"
+        )
+    return notes
+
+
+def state_sha256(model: nn.Module) -> str:
+    """Hash of all weights and buffers by name, whatever file they came from."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def default_destination(model: str, rewrites: Sequence[str]) -> Path:
+    """A folder name in the current directory that says what is in it."""
+    names = "-".join(Request.parse(text).name for text in rewrites)
+    base = re.sub(r"[^\w.-]+", "-", Path(model).name if "/" in model else model).strip("-.")
+    return Path(f"{base}-{names}")

@@ -1,0 +1,37 @@
+"""scikit-learn's handwritten digits, bundled with it: 1,797 grey 8x8 images, cut into fixed splits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SPLITS = {"train": 0.5, "validation": 0.25, "test": 0.25}
+SEED = 0
+
+Split = Literal["train", "validation", "test"]
+
+
+def load_digits(split: Split, mean: float = 0.5, std: float = 0.5) -> tuple[Tensor, Tensor]:
+    """Normalised images (N, 1, 8, 8) and labels of one split; every split holds each class in equal shares."""
+    from sklearn.datasets import load_digits as bundled
+
+    digits = bundled()
+    indices = _split_indices(digits.target, split)
+    images = torch.from_numpy(digits.images[indices]).float().unsqueeze(1) / 16
+    return (images - mean) / std, torch.from_numpy(digits.target[indices]).long()
+
+
+def _split_indices(labels: np.ndarray, split: Split) -> np.ndarray:
+    random = np.random.default_rng(SEED)
+    start = sum(
+        share for name, share in SPLITS.items() if list(SPLITS).index(name) < list(SPLITS).index(split)
+    )
+    chosen = []
+    for label in np.unique(labels):
+        of_class = random.permutation(np.flatnonzero(labels == label))
+        first, last = (round(edge * len(of_class)) for edge in (start, start + SPLITS[split]))
+        chosen.append(of_class[first:last])
+    return np.sort(np.concatenate(chosen))

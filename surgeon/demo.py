@@ -1,0 +1,55 @@
+"""The main job in one minute, offline: convert the bundled model, sweep alpha, evaluate, draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from surgeon import checkpoint
+from surgeon.conversion import Conversion, perform_conversion, plan_conversion
+from surgeon.data.digits import load_digits
+from surgeon.evaluate import Scores, evaluate
+from surgeon.surgery.apply import surgical_layers
+
+MODEL = "digits-resnet8"
+ALPHAS = tuple(round(0.05 * i, 2) for i in range(17))
+
+
+class DemoResult(BaseModel):
+    """What the demo found; the terminal, the picture and the JSON show nothing else."""
+
+    model_config = ConfigDict(frozen=True)
+
+    conversion: Conversion
+    curve: dict[float, Scores]
+    """Scores on the validation images by alpha."""
+    chosen_alpha: float
+    test_plain: Scores
+    test_chosen: Scores
+    picture: str | None = None
+
+
+def run_demo(folder: Path, alphas: Sequence[float] = ALPHAS) -> DemoResult:
+    """Convert, sweep on validation images, choose by cross-entropy, confirm on test images, save."""
+    loaded = checkpoint.open_model(MODEL)
+    planned = plan_conversion(loaded, ["example-weighted"])
+    conversion = perform_conversion(loaded, planned, folder / "checkpoint", overwrite=True)
+    layers = surgical_layers(loaded.model).values()
+
+    def score(alpha: float, split: str) -> Scores:
+        for layer in layers:
+            layer.set_alpha(alpha)
+        return evaluate(loaded.model, *data[split])
+
+    data = {split: load_digits(split) for split in ("validation", "test")}  # type: ignore[arg-type]
+    curve = {alpha: score(alpha, "validation") for alpha in alphas}
+    chosen = min(curve, key=lambda alpha: curve[alpha].cross_entropy)
+    return DemoResult(
+        conversion=conversion,
+        curve=curve,
+        chosen_alpha=chosen,
+        test_plain=score(0.0, "test"),
+        test_chosen=score(chosen, "test"),
+    )

@@ -1,0 +1,339 @@
+"""Where networks come from: timm, torchvision, the Hugging Face hub, local folders, our own."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from surgeon.errors import ExitCode, SurgeonError, count, did_you_mean, listing
+from surgeon.models.catalog import CATALOG
+from surgeon.models.names import all_model_names, architecture_names
+from surgeon.models.weights import load_into, read_weights
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelSource(Record):
+    """How to build the network again, without weights."""
+
+    library: Literal["timm", "torchvision", "surgeon"]
+    architecture: str
+    arguments: dict[str, Any] = {}
+
+
+class Preprocessing(Record):
+    """What the network expects of its images."""
+
+    input_size: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    interpolation: str = "bilinear"
+    crop_pct: float = 1.0
+
+
+class BaseWeights(Record):
+    """Which weights the network had before surgery."""
+
+    origin: str
+    sha256: str | None = None
+
+
+class Origin(Record):
+    """Everything known about where a network came from."""
+
+    source: ModelSource | None = None
+    preprocessing: Preprocessing | None = None
+    weights: BaseWeights = BaseWeights(origin="unknown")
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class LoadedModel:
+    """A network in evaluation mode and where it came from."""
+
+    name: str
+    model: nn.Module
+    origin: Origin
+
+
+def load_model(
+    name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None
+) -> LoadedModel:
+    """Build the named network with its pretrained weights, with those of a file, or with random ones."""
+    arguments = {} if num_classes is None else {"num_classes": num_classes}
+    from_file = read_weights(weights) if weights is not None else None
+    pretrained = pretrained and from_file is None
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # random weights are the same in every run
+        loaded = _builder(name)(name, pretrained, arguments)
+    origin = loaded.origin
+    if from_file is not None:
+        load_into(loaded.model, from_file)
+        taken = BaseWeights(origin=from_file.path.name, sha256=from_file.sha256)
+        origin = origin.model_copy(update={"weights": taken, "notes": (*origin.notes, *from_file.notes)})
+    loaded.model.eval()
+    loaded.origin = origin
+    loaded.model.origin = origin  # type: ignore[assignment]
+    return loaded
+
+
+def build(source: ModelSource) -> nn.Module:
+    """The network of a source with random weights."""
+    builder = {"timm": _from_timm, "torchvision": _from_torchvision, "surgeon": _from_catalog}[source.library]
+    name = f"torchvision:{source.architecture}" if source.library == "torchvision" else source.architecture
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        return builder(name, False, dict(source.arguments)).model.eval()
+
+
+def _builder(name: str) -> Callable[[str, bool, dict[str, Any]], LoadedModel]:
+    if name in CATALOG:
+        return _from_catalog
+    if name.startswith("torchvision:"):
+        return _from_torchvision
+    if name.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
+        return _from_timm
+    if name.split(".")[0] in architecture_names("timm"):
+        return _from_timm
+    if Path(name).is_dir():
+        return _from_folder
+    raise _unknown(name, all_model_names())
+
+
+def _unknown(name: str, known: list[str]) -> SurgeonError:
+    if os.sep in name or name.startswith("."):
+        return SurgeonError(
+            f"There is no folder {name!r}.", "MODEL is an architecture's name or a checkpoint folder."
+        )
+    plain = name.removeprefix("torchvision:")
+    hint = did_you_mean(name, known) or did_you_mean(plain, known)
+    return SurgeonError(f"There is no model {name!r}.", hint or "List them with `surgeon ls models PATTERN`.")
+
+
+def _from_folder(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
+    if not (Path(name) / "config.json").is_file():
+        raise SurgeonError(
+            f"The folder {name!r} holds neither a surgeon checkpoint (surgery.json) nor a timm model (config.json)."
+        )
+    return _from_timm(f"local-dir:{name}", pretrained, arguments)
+
+
+def _from_catalog(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
+    entry = CATALOG[name]
+    if pretrained:
+        raise SurgeonError(
+            f"There are no pretrained weights for {name!r}.",
+            "Pass --weights FILE, or --no-pretrained for random ones.",
+        )
+    module, _, function = entry.builder.partition(":")
+    shape = {"num_classes": entry.num_classes, "in_chans": entry.input_size[0], **arguments}
+    model = getattr(importlib.import_module(module), function)(**shape)
+    return LoadedModel(
+        name,
+        model,
+        Origin(
+            source=ModelSource(library="surgeon", architecture=name, arguments=shape),
+            preprocessing=Preprocessing(input_size=entry.input_size, mean=entry.mean, std=entry.std),
+            weights=BaseWeights(origin="random"),
+        ),
+    )
+
+
+def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
+    remote = name.startswith(("hf-hub:", "hf_hub:"))
+    if remote or (pretrained and not name.startswith("local-dir:")):
+        stop_waiting_for_unreachable_hub()
+    import timm
+
+    try:
+        arguments = _folder_arguments(name) | arguments
+        model = timm.create_model(name, pretrained=pretrained, **arguments)
+    except OSError as error:
+        raise _offline(name, error) from error
+    except RuntimeError as error:
+        raise _timm_refusal(name, error) from error
+    config = model.pretrained_cfg
+    for key in ("num_classes", "in_chans"):
+        if (value := getattr(model, key, None)) is not None:
+            arguments = {key: value, **arguments}
+    source = ModelSource(
+        library="timm",
+        architecture=config["architecture"],
+        arguments={k: v for k, v in arguments.items() if k != "in_chans" or v != 3},
+    )
+    tag = f"{config['architecture']}.{config['tag']}" if config.get("tag") else name
+    weights = BaseWeights(origin=(name if ":" in name else tag) if pretrained else "random")
+    return LoadedModel(
+        name, model, Origin(source=source, preprocessing=timm_preprocessing(config), weights=weights)
+    )
+
+
+def _folder_arguments(name: str) -> dict[str, Any]:
+    """Arguments that a timm folder, local or on the hub, keeps beside its weights."""
+    from timm.models import load_model_config_from_hf
+    from timm.models._hub import load_model_config_from_path
+
+    kind, _, place = name.partition(":")
+    if not place:
+        return {}
+    _, _, arguments = (load_model_config_from_path if kind == "local-dir" else load_model_config_from_hf)(
+        place
+    )
+    return dict(arguments or {})
+
+
+def timm_preprocessing(config: dict[str, Any]) -> Preprocessing:
+    return Preprocessing(
+        input_size=tuple(config["input_size"]),
+        mean=tuple(config["mean"]),
+        std=tuple(config["std"]),
+        interpolation=config["interpolation"],
+        crop_pct=config["crop_pct"],
+    )
+
+
+def _timm_refusal(name: str, error: RuntimeError) -> SurgeonError:
+    import timm
+
+    architecture, _, tag = name.partition(".")
+    tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
+    if tag and "tag" in str(error):
+        hint = did_you_mean(tag, tags) or f"Known tags: {listing(tags)}."
+        return SurgeonError(f"{architecture!r} has no pretrained weights tagged {tag!r}.", hint)
+    if "pretrained" in str(error).lower():
+        return SurgeonError(
+            f"There are no pretrained weights for {name!r}.",
+            "Pass --weights FILE, or --no-pretrained for random ones.",
+        )
+    return SurgeonError(f"timm cannot build {name!r}: {str(error).splitlines()[0]}.")
+
+
+def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
+    from torchvision import models
+
+    architecture = name.removeprefix("torchvision:")
+    if architecture not in models.list_models():
+        raise _unknown(name, [f"torchvision:{known}" for known in models.list_models()])
+    best = cast("Any", next(iter(models.get_model_weights(architecture)), None))
+    if pretrained and best is None:
+        raise SurgeonError(
+            f"There are no pretrained weights for {name!r}.",
+            "Pass --weights FILE, or --no-pretrained for random ones.",
+        )
+    keywords = dict(arguments)
+    if "weights_backbone" in _parameters(models.get_model_builder(architecture)):
+        keywords["weights_backbone"] = None
+    try:
+        model = models.get_model(architecture, weights="DEFAULT" if pretrained else None, **keywords)
+    except OSError as error:
+        raise _offline(name, error) from error
+    return LoadedModel(
+        name,
+        model,
+        Origin(
+            source=ModelSource(library="torchvision", architecture=architecture, arguments=arguments),
+            preprocessing=_torchvision_preprocessing(best),
+            weights=BaseWeights(origin=f"torchvision:{best}" if pretrained else "random"),
+        ),
+    )
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    import inspect
+
+    return list(inspect.signature(inspect.unwrap(function)).parameters)
+
+
+def _torchvision_preprocessing(weights: Any) -> Preprocessing | None:
+    preset = weights.transforms() if weights is not None else None
+    crop = getattr(preset, "crop_size", None)
+    if crop is None:  # detection and optical flow take images of any size
+        return None
+    crop = list(crop) * 2 if len(crop) == 1 else list(crop)
+    resize = getattr(preset, "resize_size", crop)
+    return Preprocessing(
+        input_size=(3, *crop),
+        mean=tuple(preset.mean),
+        std=tuple(preset.std),
+        interpolation=str(preset.interpolation.value),
+        crop_pct=round(crop[0] / (resize[0] if isinstance(resize, list | tuple) else resize), 4),
+    )
+
+
+def example_inputs(origin: Origin, examples: int = 2) -> tuple[Any, ...] | None:
+    """Random inputs that the network of a source accepts, the same in every run; None if unknown."""
+    if origin.source is None:
+        return None
+    generator = torch.Generator().manual_seed(0)
+
+    def image(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    if origin.source.library == "torchvision":
+        from torchvision import models
+
+        task = models.get_model_builder(origin.source.architecture).__module__.split(".")[2]
+        if task == "detection":
+            return ([image(3, 64, 64).sigmoid() for _ in range(examples)],)
+        if task == "video":
+            return (image(examples, 3, 8 if "swin" in origin.source.architecture else 4, 112, 112),)
+        if task == "optical_flow":
+            return image(examples, 3, 128, 128), image(examples, 3, 128, 128)
+    size = origin.preprocessing.input_size if origin.preprocessing else (3, 224, 224)
+    return (image(examples, *size),)
+
+
+def stop_waiting_for_unreachable_hub() -> None:
+    """Use only cached files if the hub's name cannot be resolved, instead of retrying for a minute."""
+    from huggingface_hub import constants
+
+    host = urlsplit(constants.ENDPOINT).hostname
+    if constants.HF_HUB_OFFLINE or getproxies() or host is None:
+        return
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError:
+        constants.HF_HUB_OFFLINE = True
+
+
+def _offline(name: str, error: OSError) -> SurgeonError:
+    missing = "the model hub cannot be reached, and its cache does not hold them"
+    return SurgeonError(
+        f"The pretrained weights of {name!r} could not be loaded: {missing} ({type(error).__name__}).",
+        "Pass a local file with --weights FILE, or use --no-pretrained for random weights.",
+        ExitCode.FAILED,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the libraries' warnings about their own arguments away from the user."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def describe(loaded: LoadedModel) -> str:
+    """One line: name, library, weights and size."""
+    parameters = count(sum(p.numel() for p in loaded.model.parameters()), "parameter")
+    return f"{loaded.name} · weights: {loaded.origin.weights.origin} · {parameters}"

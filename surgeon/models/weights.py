@@ -1,0 +1,384 @@
+"""Reading weight files as people really have them, without running anything that is in them.
+
+A file is read by safetensors or by PyTorch's restricted unpickler. The weights are then looked for where
+training scripts put them (`state_dict`, `model`, an averaged copy) and lose the name prefixes that
+wrappers (DistributedDataParallel, torch.compile, Lightning) have left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import warnings
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from surgeon.errors import SurgeonError, count, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Where training scripts put the weights, the most telling name first. As in timm, an averaged copy is
+# preferred, because it is the one whose accuracy was reported.
+AVERAGED_COPIES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")
+PLAIN_COPIES = ("state_dict", "model_state_dict", "model", "network", "net", "weights", "module")
+DEEPEST_NESTING = 4
+
+# Removed only where every name carries it: then it tells nothing apart, and the names behind it stay unique.
+WRAPPER_PREFIXES = ("module.", "_orig_mod.", "model.", "network.", "net.", "backbone.")
+
+ZIP_MAGIC = b"PK\x03\x04"
+PICKLE_MAGIC = b"\x80"
+HEAD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """Named tensors, what was done to find them, and which file they are from."""
+
+    state: dict[str, Tensor]
+    notes: tuple[str, ...]
+    sha256: str
+    path: Path
+
+
+def read_weights(path: Path) -> WeightsFile:
+    """The weights in a `.safetensors`, `.pth`, `.th`, `.pt`, `.ckpt` or `.bin` file; nothing in it is run."""
+    head = _read_head(path)
+    _refuse_text(path, head)
+    checkpoint = _load(path, head)
+    found = _find(checkpoint) if isinstance(checkpoint, Mapping) else None
+    if found is None:
+        raise _no_weights(path, checkpoint)
+    _refuse_tensors_without_values(path, found.state)
+    return WeightsFile(found.state, found.notes + _precision_note(found.state), _sha256(path), path)
+
+
+def load_into(model: nn.Module, weights: WeightsFile) -> None:
+    """Copy the weights into the model, in the model's precision: all of them, or none and an error."""
+    own = model.state_dict()
+    # A wrapped model is compared as the file was read: without the wrapper's prefix.
+    prefix = _wrapper_prefix(own)
+    given = {prefix + name: tensor for name, tensor in weights.state.items()}
+    # FrozenBatchNorm has no batch counter, and files from before PyTorch 0.4.1 have none: it is not a weight.
+    given = {name: tensor for name, tensor in given.items() if name in own or not _is_batch_counter(name)}
+    wanted = {name: value for name, value in own.items() if isinstance(value, Tensor)}
+    _refuse_misfit(weights.path, given, wanted)
+    # The model's own entries stay for what the file may lack, and with them the format version that some
+    # torchvision networks insist on.
+    own.update(given)
+    model.load_state_dict(own)
+
+
+# --- the file -------------------------------------------------------------------------------------------
+
+
+def _read_head(path: Path) -> bytes:
+    if path.is_dir():
+        raise SurgeonError(f"{str(path)!r} is a folder, not a weights file.", _files_to_name(path))
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except FileNotFoundError as error:
+        siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, siblings) or "Check the path."
+        raise SurgeonError(f"There is no weights file {str(path)!r}.", hint) from error
+    except OSError as error:
+        message = f"The weights file {str(path)!r} cannot be read: {error.strerror}."
+        raise SurgeonError(message, "Check the path and its permissions.") from error
+    if not head:
+        raise SurgeonError(f"The weights file {str(path)!r} is empty.", "Download or copy it again.")
+    return head
+
+
+def _files_to_name(folder: Path) -> str:
+    suffixes = {".safetensors", ".pth", ".th", ".pt", ".ckpt", ".bin", ".tar"}
+    files = sorted(file.name for file in folder.iterdir() if file.suffix in suffixes)
+    return f"Name a file in it: {listing(files, 'or')}." if files else "Name the weights file itself."
+
+
+def _refuse_text(path: Path, head: bytes) -> None:
+    """What a failed download leaves behind under the name of a weights file."""
+    if head.startswith(b"version https://git-lfs"):
+        raise SurgeonError(
+            f"{str(path)!r} is a Git LFS pointer, not the weights themselves.",
+            "Run `git lfs pull` in its repository, or download the file.",
+        )
+    # A safetensors file may start with "<" too, but the length that it starts with always has zero bytes.
+    if re.match(rb"(\xef\xbb\xbf)?\s*<[!?a-zA-Z]", head) and b"\0" not in head[:64]:
+        raise SurgeonError(
+            f"{str(path)!r} is a web page, not a weights file.",
+            "Download it again from the address of the file itself (on GitHub: the raw file).",
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _load(path: Path, head: bytes) -> Any:
+    try:
+        # Whatever its name, a safetensors file starts with eight bytes of length and then a JSON object.
+        if path.suffix.lower() == ".safetensors" or head[8:9] == b"{":
+            return load_file(path)
+        with warnings.catch_warnings(), torch.serialization.safe_globals(_harmless_globals()):
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path, head))
+    # Damaged bytes make the readers raise nearly anything, from KeyError to OverflowError.
+    except Exception as error:
+        raise _explained(path, head, error) from error
+
+
+def _harmless_globals() -> list[Any]:
+    """Types that only store values, and that checkpoints hold: timm's arguments, numpy's numbers."""
+    scalar = np.float64(0).__reduce__()[0]
+    scalar_names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")
+    number_types = [type(np.dtype(number)) for number in (np.float32, np.float64, np.int64)]
+    return [argparse.Namespace, np.dtype, *number_types, *((scalar, name) for name in scalar_names)]
+
+
+def _can_be_mapped(path: Path, head: bytes) -> bool:
+    """PyTorch maps zip files without looking whether they are compressed, and then reads nonsense."""
+    if not head.startswith(ZIP_MAGIC):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+
+
+def _explained(path: Path, head: bytes, error: Exception) -> SurgeonError:
+    file, reason = repr(str(path)), str(error)
+    resave = "If you trust its source, torch.load it with weights_only=False and save its state_dict()."
+    if "TorchScript" in reason:
+        return SurgeonError(
+            f"{file} is a TorchScript program, not a weights file.",
+            "Save its weights: torch.save(torch.jit.load(file).state_dict(), 'weights.pth').",
+        )
+    if "legacy .tar format" in reason:
+        return SurgeonError(f"{file} has PyTorch's oldest (tar) format, which cannot be read safely.", resave)
+    wanted = re.search(r"GLOBAL (\S+) (?:was not an allowed|whose module)", reason)
+    # Files of both formats start with the pickle; the numbers come behind it.
+    if wanted and b"torch.nn.modules." in head:
+        return SurgeonError(
+            f"{file} was refused: it is a whole pickled model and asks to run {wanted[1]}; nothing was run.",
+            "Save the weights only: torch.save(model.state_dict(), 'weights.pth').",
+        )
+    if wanted:
+        return SurgeonError(f"{file} was refused: it asks to run {wanted[1]}; nothing was run.", resave)
+    if isinstance(error, UnpicklingError) and head.startswith((ZIP_MAGIC, PICKLE_MAGIC)):
+        return SurgeonError(
+            f"{file} was refused: it is pickled in a way that cannot be read safely; nothing was run.", resave
+        )
+    return SurgeonError(
+        f"{file} is incomplete, damaged, or not a weights file.", "Download or copy it again."
+    )
+
+
+# --- the weights in it ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Found:
+    state: dict[str, Tensor]
+    notes: tuple[str, ...]
+    name: str = ""
+
+
+def _find(entries: Mapping[Any, Any], depth: int = 0) -> _Found | None:
+    """The weights under one of the usual names, else those in the mapping itself."""
+    if depth > DEEPEST_NESTING:
+        return None
+    averaged = _find_under(AVERAGED_COPIES, entries, depth)
+    plain = _find_under(PLAIN_COPIES, entries, depth)
+    if averaged and plain:
+        return _averaged_if_complete(averaged, plain)
+    return averaged or plain or _named_tensors(entries)
+
+
+def _find_under(names: Iterable[str], entries: Mapping[Any, Any], depth: int) -> _Found | None:
+    for name in names:
+        inner = entries.get(name)
+        found = _find(inner, depth + 1) if isinstance(inner, Mapping) else None
+        if found:
+            return _Found(found.state, (f"took {name!r}", *found.notes), name)
+    return None
+
+
+def _averaged_if_complete(averaged: _Found, plain: _Found) -> _Found:
+    """Some trainers average the parameters only: without BatchNorm's statistics they are no network."""
+    lacking = [name for name in plain.state if name not in averaged.state and not _is_batch_counter(name)]
+    if not lacking:
+        return averaged
+    note = f"left {averaged.name!r} aside: it lacks {count(len(lacking), 'name')} of {plain.name!r}"
+    return _Found(plain.state, (*plain.notes, note), plain.name)
+
+
+def _named_tensors(entries: Mapping[Any, Any]) -> _Found | None:
+    tensors = {
+        name: value.detach()
+        for name, value in entries.items()
+        if isinstance(name, str) and isinstance(value, Tensor)
+    }
+    if not tensors:
+        return None
+    notes = []
+    if others := [str(name) for name in entries if name not in tensors]:
+        notes.append(f"left out {listing(others)}: not named tensors")
+    if counter := _averaging_counter(tensors):
+        del tensors[counter]
+        notes.append(f"left out {counter}: it counts averaging steps")
+    if prefix := _wrapper_prefix(tensors):
+        notes.append(f"removed the prefix {prefix!r} from {count(len(tensors), 'name')}")
+    return _Found({name.removeprefix(prefix): tensor for name, tensor in tensors.items()}, tuple(notes))
+
+
+def _averaging_counter(names: Iterable[str]) -> str:
+    """The `n_averaged` that torch's AveragedModel keeps beside the `module` it averages, if there is one."""
+    for name in names:
+        if name.rpartition(".")[2] == "n_averaged":
+            averaged = name.removesuffix("n_averaged") + "module."
+            others = [other for other in names if other != name]
+            if others and all(other.startswith(averaged) for other in others):
+                return name
+    return ""
+
+
+def _wrapper_prefix(names: Iterable[str]) -> str:
+    """The longest chain of wrapper prefixes, such as `module.model.`, that every name starts with."""
+    names = list(names)
+    prefix = ""
+    while names:
+        longer = (prefix + step for step in WRAPPER_PREFIXES)
+        shared = next((one for one in longer if all(name.startswith(one) for name in names)), "")
+        if not shared:
+            break
+        prefix = shared
+    return prefix
+
+
+def _is_batch_counter(name: str) -> bool:
+    return name.rpartition(".")[2] == "num_batches_tracked"
+
+
+def _no_weights(path: Path, checkpoint: object) -> SurgeonError:
+    if not isinstance(checkpoint, Mapping):
+        return SurgeonError(
+            f"{str(path)!r} holds a {type(checkpoint).__name__}, not named weights.",
+            "Save the weights as model.state_dict().",
+        )
+    entries = f"its entries are {listing(map(str, checkpoint))}" if checkpoint else "it has no entries"
+    return SurgeonError(
+        f"{str(path)!r} holds no weights: {entries}.",
+        f"They are looked for at the top and under {listing((*PLAIN_COPIES, *AVERAGED_COPIES), 'or', 12)}.",
+    )
+
+
+def _refuse_tensors_without_values(path: Path, state: Mapping[str, Tensor]) -> None:
+    for name, tensor in state.items():
+        if tensor.is_meta or tensor.layout is not torch.strided:
+            kind = "without values" if tensor.is_meta else "in sparse form"
+            raise SurgeonError(
+                f"{str(path)!r} stores {name!r} {kind}.",
+                "Save the weights of the ordinary, dense model.",
+            )
+
+
+def _precision_note(state: Mapping[str, Tensor]) -> tuple[str, ...]:
+    precisions = {
+        str(tensor.dtype).removeprefix("torch.") for tensor in state.values() if tensor.is_floating_point()
+    }
+    if precisions <= {"float32"}:
+        return ()
+    return (f"stored as {listing(sorted(precisions))}; used in the precision of the model",)
+
+
+# --- how they fit a model -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Misfit:
+    missing: list[str]
+    unexpected: list[str]
+    misshaped: dict[str, tuple[torch.Size, torch.Size]]  # in the file, in the model
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.misshaped)
+
+
+def _refuse_misfit(path: Path, given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    misfit = _Misfit(
+        missing=[name for name in own if name not in given and not _is_batch_counter(name)],
+        unexpected=[name for name in given if name not in own],
+        misshaped={
+            name: (given[name].shape, own[name].shape)
+            for name in own
+            if name in given and given[name].shape != own[name].shape
+        },
+    )
+    if misfit:
+        raise SurgeonError(
+            f"The weights in {str(path)!r} do not fit the model: {_described(misfit)}.",
+            _likely_reason(misfit, given, own),
+        )
+    # A float read from a quantised integer is off by an unknown scale.
+    for name in own:
+        if name in given and own[name].is_floating_point() and not given[name].is_floating_point():
+            raise SurgeonError(
+                f"{str(path)!r} stores {name!r} as {given[name].dtype}, not as floating-point numbers.",
+                "The file was probably quantised: use the weights from before that.",
+            )
+
+
+def _described(misfit: _Misfit) -> str:
+    shapes = [
+        f"{name} {_shape(file)} instead of {_shape(model)}"
+        for name, (file, model) in misfit.misshaped.items()
+    ]
+    kinds = {"missing": misfit.missing, "unexpected": misfit.unexpected, "of another shape": shapes}
+    return "; ".join(
+        f"{count(len(items), 'tensor')} {kind} ({listing(items, limit=3)})"
+        for kind, items in kinds.items()
+        if items
+    )
+
+
+def _shape(size: torch.Size) -> str:
+    return "x".join(map(str, size)) or "a scalar"
+
+
+def _likely_reason(misfit: _Misfit, given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+    classes = _class_counts(misfit)
+    if classes:
+        return f"The file has {classes[0]} classes, the model {classes[1]}: pass --num-classes {classes[0]}."
+    shared = sum(name in own for name in given)
+    # A deeper variant has many names more, so the smaller of both sets decides.
+    if shared < min(len(given), len(own)) / 2:
+        return "The file is probably of another architecture: name the one that it was trained as."
+    layers = {name.rpartition(".")[0] for name in (*misfit.missing, *misfit.unexpected, *misfit.misshaped)}
+    if len(layers) == 1:
+        return f"Only the layer {layers.pop()!r} differs; all others fit."
+    return "The file is probably of another variant of this architecture, with another width or depth."
+
+
+def _class_counts(misfit: _Misfit) -> tuple[int, int] | None:
+    """The class counts of file and model, if the outputs of the last layer are all that differs.
+
+    Outputs are the first dimension of a weight. In any layer but the last, more outputs would mean more
+    inputs, the second dimension, of the layer behind it.
+    """
+    if misfit.missing or misfit.unexpected:
+        return None
+    shapes = misfit.misshaped.values()
+    if not all(file and model and file[1:] == model[1:] for file, model in shapes):
+        return None
+    counts = {(file[0], model[0]) for file, model in shapes}
+    return counts.pop() if len(counts) == 1 else None

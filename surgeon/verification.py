@@ -1,0 +1,76 @@
+"""Prove again, from the files alone, that a checkpoint is what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from surgeon import checkpoint
+from surgeon.errors import SurgeonError
+from surgeon.models.sources import build, example_inputs
+from surgeon.surgery import parity
+from surgeon.surgery.apply import install_everywhere
+
+
+class Check(BaseModel):
+    """One thing that was checked."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    passed: bool
+    detail: str
+
+
+class Verification(BaseModel):
+    """All checks of a checkpoint."""
+
+    model_config = ConfigDict(frozen=True)
+
+    checkpoint: str
+    passed: bool
+    checks: tuple[Check, ...]
+
+
+def verify(folder: Path) -> Verification:
+    """Check files, hashes and records, rebuild the network, and compare it with the unconverted one."""
+    checks = [
+        Check(name="files", passed=False, detail=problem) for problem in checkpoint.find_problems(folder)
+    ]
+    if not checks:
+        checks.append(Check(name="files", passed=True, detail="complete, hashes and embedded record agree"))
+        checks.extend(_check_network(folder))
+    return Verification(checkpoint=str(folder), passed=all(c.passed for c in checks), checks=tuple(checks))
+
+
+def _check_network(folder: Path) -> list[Check]:
+    surgery = checkpoint.read_surgery(folder)
+    if surgery.source is None:
+        detail = "not rebuilt: only your own code can build this network"
+        return [Check(name="network", passed=True, detail=detail)]
+    try:
+        loaded = checkpoint.load_checkpoint(folder)
+    except SurgeonError as error:
+        return [Check(name="network", passed=False, detail=error.message)]
+    checks = [Check(name="network", passed=True, detail=f"rebuilt, {len(surgery.plan)} layers rewritten")]
+    inputs = example_inputs(loaded.origin)
+    if inputs is None:
+        return checks
+    outputs = parity.evaluate_once(loaded.model, inputs)
+    finite = all(torch.isfinite(t).all() for t in outputs)
+    checks.append(
+        Check(
+            name="outputs", passed=finite, detail="finite" if finite else "NaN or infinite on random images"
+        )
+    )
+    plain = build(surgery.source)
+    names = plain.state_dict().keys()
+    plain.load_state_dict({k: v for k, v in loaded.model.state_dict().items() if k in names})
+    install_everywhere(loaded.model, surgery.plan, at_identity=True)
+    difference = parity.relative_difference(
+        parity.evaluate_once(loaded.model, inputs), parity.evaluate_once(plain, inputs)
+    )
+    detail = f"largest difference from the unconverted network at the identity setting: {difference:.2g} (relative)"
+    return [*checks, Check(name="parity", passed=difference <= parity.TOLERANCE, detail=detail)]
