@@ -22,9 +22,7 @@ def train(recipe: dict) -> torch.nn.Module:
     assert options.pop("name") == "sgd"
     optimiser = torch.optim.SGD(model.parameters(), **options)
     steps = len(images) // recipe["batch_size"]
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, options["lr"], total_steps=steps * recipe["epochs"]
-    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, options["lr"], total_steps=steps * recipe["epochs"])
     torch.manual_seed(recipe["seed"])
     model.train()
     for _ in range(recipe["epochs"]):
@@ -44,9 +42,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
     model = train(yaml.safe_load(arguments.recipe.read_text()))
-    origin = model.origin.model_copy(
-        update={"weights": BaseWeights(origin=f"recipes/{arguments.recipe.name}")}
-    )
+    origin = model.origin.model_copy(update={"weights": BaseWeights(origin=f"recipes/{arguments.recipe.name}")})
     surgeon.save(model, arguments.output, origin=origin, overwrite=True)
     for split in ("validation", "test"):
         images, labels = load_digits(split)

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,8 +115,11 @@ def _fill(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
     for name, norm in surgical_layers(model).items():
         if norm.running_mean is None and f"{name}.running_mean".lstrip(".") in state:
             make_room(norm)  # statistics that were collected after the network was built
+    # The layers' versions, which safetensors does not keep, are those of the code that wrote the file.
+    versioned = OrderedDict(state)
+    versioned._metadata = getattr(model.state_dict(), "_metadata", None)  # type: ignore[attr-defined]
     try:
-        model.load_state_dict(state, strict=True)
+        model.load_state_dict(versioned, strict=True)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise SurgeonError(f"The weights in {folder} do not fit the network they name: {reason}") from error
@@ -161,14 +165,10 @@ def check_destination(folder: Path, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise SurgeonError(f"{folder} exists and is not a folder.", "Choose another destination with -o.")
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise SurgeonError(
-            f"{folder} already exists.", "Pass --overwrite to replace it, or another folder with -o."
-        )
+        raise SurgeonError(f"{folder} already exists.", "Pass --overwrite to replace it, or another folder with -o.")
     writable = next((parent for parent in (folder, *folder.resolve().parents) if parent.exists()), folder)
     if not os.access(writable, os.W_OK):
-        raise SurgeonError(
-            f"{writable} is not writable.", "Choose another destination with -o.", ExitCode.FAILED
-        )
+        raise SurgeonError(f"{writable} is not writable.", "Choose another destination with -o.", ExitCode.FAILED)
 
 
 @contextmanager
@@ -262,9 +262,7 @@ def origin_of_timm_model(model: nn.Module) -> Origin:
     architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
     if not architecture:
         return Origin()
-    source = ModelSource(
-        library="timm", architecture=architecture, arguments={"num_classes": model.num_classes}
-    )
+    source = ModelSource(library="timm", architecture=architecture, arguments={"num_classes": model.num_classes})
     with torch.device("meta"):
         plain = build(source).state_dict()
     own = model.state_dict()
@@ -318,16 +316,14 @@ def _parse(path: Path) -> SurgeryFile:
     version = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise SurgeonError(
-            f"{path} was written by a newer surgeon (schema {version}; this one reads up to {SCHEMA_VERSION}): update it."
+            f"{path} was written by a newer surgeon (schema {version}; this one reads {SCHEMA_VERSION}): update it."
         )
     try:
         return SurgeryFile.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise SurgeonError(
-            f"{path} is not a valid surgery record: {where or 'the file'}: {first['msg']}."
-        ) from error
+        raise SurgeonError(f"{path} is not a valid surgery record: {where or 'the file'}: {first['msg']}.") from error
 
 
 def _embedded_surgery(path: Path) -> Any:

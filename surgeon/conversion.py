@@ -113,9 +113,7 @@ def _compare(model: nn.Module, plan: ResolvedPlan, before: list[Tensor], inputs:
     install_everywhere(model, plan)
     if identity != [norm.rewrites for norm in layers.values()]:
         after = parity.evaluate_once(model, inputs)
-    return Proof(
-        difference, parity.relative_difference(after, before), tuple(_notes(after, rows, len(inputs[0])))
-    )
+    return Proof(difference, parity.relative_difference(after, before), tuple(_notes(after, rows, len(inputs[0]))))
 
 
 def _evaluate_watching_rows(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[list[Tensor], dict[str, int]]:

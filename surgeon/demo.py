@@ -43,7 +43,7 @@ def run_demo(folder: Path, alphas: Sequence[float] = ALPHAS) -> DemoResult:
             layer.set_alpha(alpha)
         return evaluate(loaded.model, *data[split])
 
-    data = {split: load_digits(split) for split in ("validation", "test")}  # type: ignore[arg-type]
+    data = {split: load_digits(split) for split in ("validation", "test")}
     curve = {alpha: score(alpha, "validation") for alpha in alphas}
     chosen = min(curve, key=lambda alpha: curve[alpha].cross_entropy)
     return DemoResult(

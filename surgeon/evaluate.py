@@ -23,7 +23,7 @@ class Scores(BaseModel):
 def evaluate(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 256) -> Scores:
     """Score a network on images that are in memory."""
     with evaluating(model), torch.inference_mode():
-        logits = torch.cat([model(batch) for batch in images.split(batch_size)])
+        logits = torch.cat([model(batch) for batch in torch.split(images, batch_size)])
     return Scores(
         images=len(labels),
         accuracy=(logits.argmax(1) == labels).double().mean().item(),

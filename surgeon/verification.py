@@ -36,9 +36,7 @@ class Verification(BaseModel):
 
 def verify(folder: Path) -> Verification:
     """Check files, hashes and records, rebuild the network, and compare it with the unconverted one."""
-    checks = [
-        Check(name="files", passed=False, detail=problem) for problem in checkpoint.find_problems(folder)
-    ]
+    checks = [Check(name="files", passed=False, detail=problem) for problem in checkpoint.find_problems(folder)]
     if not checks:
         checks.append(Check(name="files", passed=True, detail="complete, hashes and embedded record agree"))
         checks.extend(_check_network(folder))
@@ -61,9 +59,7 @@ def _check_network(folder: Path) -> list[Check]:
     outputs = parity.evaluate_once(loaded.model, inputs)
     finite = all(torch.isfinite(t).all() for t in outputs)
     checks.append(
-        Check(
-            name="outputs", passed=finite, detail="finite" if finite else "NaN or infinite on random images"
-        )
+        Check(name="outputs", passed=finite, detail="finite" if finite else "NaN or infinite on random images")
     )
     plain = build(surgery.source)
     names = plain.state_dict().keys()

@@ -37,7 +37,7 @@ def convert(
         typer.Option(
             "--layers",
             metavar="SELECTOR",
-            help="Rewrite only these layers: globs ('layer[34].*'), stem, stage2, last, depth=0.5-1; several with commas.",
+            help="Only these layers: globs ('layer[34].*'), stem, stage2, last, depth=0.5-1; several with commas.",
         ),
     ] = None,
     weights: Weights = None,
@@ -48,9 +48,7 @@ def convert(
         typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder [default: ./MODEL-REWRITES]."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan; change and write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change and write nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Rewrite BatchNorm layers, prove that nothing else changed, and write a checkpoint."""
@@ -93,9 +91,7 @@ def describe(conversion: Conversion, dry_run: bool) -> None:
         output.say("Dry run: nothing was written.")
         return
     if conversion.identity_difference is None:
-        output.say(
-            "  parity      each layer equals its original at the identity setting (network inputs unknown)"
-        )
+        output.say("  parity      each layer equals its original at the identity setting (network inputs unknown)")
     else:
         output.say(
             f"  parity      largest difference at the identity setting: {_difference(conversion.identity_difference)}"

@@ -48,7 +48,7 @@ def demo(
     before, after = result.test_plain, result.test_chosen
     output.say(
         f"On test images that took no part in the choice, cross-entropy went from {before.cross_entropy:.3f} to "
-        f"{after.cross_entropy:.3f} and accuracy from {before.accuracy:.1%} to {after.accuracy:.1%}, without retraining."
+        f"{after.cross_entropy:.3f} and accuracy from {before.accuracy:.1%} to {after.accuracy:.1%}: no retraining."
     )
     output.say(f"Picture: {result.picture}\nNext: surgeon convert resnet50 --bn example-weighted")
 

@@ -73,9 +73,7 @@ def _number(value: float | None) -> str:
 
 
 def _say_totals(inspection: Inspection, weights: str) -> None:
-    kinds = (
-        ", ".join(f"{number} {kind}" for kind, number in inspection.kinds.items()) or "no normalisation layer"
-    )
+    kinds = ", ".join(f"{number} {kind}" for kind, number in inspection.kinds.items()) or "no normalisation layer"
     share = inspection.norm_parameters / max(inspection.parameters, 1)
     output.say(
         f"{kinds} · {inspection.norm_parameters:,} of {count(inspection.parameters, 'parameter')} ({share:.2%}) "

@@ -76,9 +76,7 @@ def _list_norms(pattern: str | None, as_json: bool) -> None:
             escape(variant.paper),
         )
     output.show(table)
-    output.say(
-        "Rewrites that change different phases compose: --bn ghost:size=16 --bn example-weighted:alpha=0.05"
-    )
+    output.say("Rewrites that change different phases compose: --bn ghost:size=16 --bn example-weighted:alpha=0.05")
 
 
 def _options(schema: dict[str, Any]) -> list[dict[str, Any]]:
@@ -111,9 +109,7 @@ def _list_models(pattern: str | None, as_json: bool) -> None:
         table.add_row(name, escape(entry.summary))
     timm, torchvision = (len(architecture_names(library)) for library in ("timm", "torchvision"))
     table.add_row("NAME or NAME.TAG", f"{count(timm, 'architecture')} of timm: surgeon ls models 'resnet*'")
-    table.add_row(
-        "torchvision:NAME", f"{count(torchvision, 'architecture')}: surgeon ls models 'torchvision:*'"
-    )
+    table.add_row("torchvision:NAME", f"{count(torchvision, 'architecture')}: surgeon ls models 'torchvision:*'")
     table.add_row("hf-hub:OWNER/NAME", "a timm model on the Hugging Face hub")
     table.add_row("FOLDER", "a surgeon checkpoint, or a timm model (also local-dir:FOLDER)")
     output.show(table)

@@ -17,15 +17,11 @@ Model = Annotated[
 ]
 Weights = Annotated[
     Path | None,
-    typer.Option(
-        "--weights", "-w", metavar="FILE", help="Local weights: .safetensors, .pth, .th, .pt, .ckpt or .bin."
-    ),
+    typer.Option("--weights", "-w", metavar="FILE", help="Local weights: .safetensors, .pth, .th, .pt, .ckpt or .bin."),
 ]
 Pretrained = Annotated[
     bool,
-    typer.Option(
-        "--pretrained/--no-pretrained", help="Pretrained weights, or random ones (the same each run)."
-    ),
+    typer.Option("--pretrained/--no-pretrained", help="Pretrained weights, or random ones (the same each run)."),
 ]
 NumClasses = Annotated[
     int | None,

@@ -52,9 +52,7 @@ def working(text: str) -> Iterator[None]:
 
 
 def fail(error: SurgeonError) -> typer.Exit:
-    people.print(
-        f"[bold red]Error:[/] {escape(error.message)}" + (f" {escape(error.hint)}" if error.hint else "")
-    )
+    people.print(f"[bold red]Error:[/] {escape(error.message)}" + (f" {escape(error.hint)}" if error.hint else ""))
     return typer.Exit(error.exit_code)
 
 

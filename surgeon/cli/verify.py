@@ -19,12 +19,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def verify(
-    checkpoint: Annotated[
-        Path, typer.Argument(metavar="CKPT", help="A checkpoint folder that surgeon has written.")
-    ],
+    checkpoint: Annotated[Path, typer.Argument(metavar="CKPT", help="A checkpoint folder that surgeon has written.")],
     as_json: Json = False,
 ) -> None:
-    """Check a checkpoint's files, hashes and records, and compare it with the unconverted network (exit 3 if it fails)."""
+    """Check files, hashes and records, and compare with the unconverted network (exit 3 if that fails)."""
     if not checkpoint.is_dir():
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
     with output.working(f"Verifying {checkpoint}…"):
@@ -38,12 +36,8 @@ def verify(
         for column in ("check", "result", "detail"):
             table.add_column(column, overflow="fold")
         for check in result.checks:
-            table.add_row(
-                check.name, "[green]ok[/]" if check.passed else "[red]FAILED[/]", escape(check.detail)
-            )
+            table.add_row(check.name, "[green]ok[/]" if check.passed else "[red]FAILED[/]", escape(check.detail))
         output.show(table)
     if not result.passed:
         failed = next(check for check in result.checks if not check.passed)
-        raise SurgeonError(
-            f"The checkpoint failed verification: {failed.detail}", exit_code=ExitCode.VERIFICATION
-        )
+        raise SurgeonError(f"The checkpoint failed verification: {failed.detail}", exit_code=ExitCode.VERIFICATION)

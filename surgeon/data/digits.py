@@ -26,9 +26,7 @@ def load_digits(split: Split, mean: float = 0.5, std: float = 0.5) -> tuple[Tens
 
 def _split_indices(labels: np.ndarray, split: Split) -> np.ndarray:
     random = np.random.default_rng(SEED)
-    start = sum(
-        share for name, share in SPLITS.items() if list(SPLITS).index(name) < list(SPLITS).index(split)
-    )
+    start = sum(share for name, share in SPLITS.items() if list(SPLITS).index(name) < list(SPLITS).index(split))
     chosen = []
     for label in np.unique(labels):
         of_class = random.permutation(np.flatnonzero(labels == label))

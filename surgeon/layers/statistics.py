@@ -6,11 +6,13 @@ moments (the mixture's E[x] and E[x^2]) in the form that does not cancel: see `m
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from surgeon import native
 
 
 class Statistics(NamedTuple):
@@ -40,7 +42,7 @@ def share_within_groups(channels: Statistics, groups: int) -> Statistics:
     """Give every channel of (..., C) statistics the moments of its channel group."""
     if groups == channels.mean.shape[-1]:
         return channels
-    mean, var = (t.unflatten(-1, (groups, -1)) for t in channels)
+    mean, var = (t.reshape(*t.shape[:-1], groups, -1) for t in channels)
     group_mean = mean.mean(-1, keepdim=True)
     group_var = (var + (mean - group_mean).square()).mean(-1, keepdim=True)
     return Statistics(group_mean.expand_as(mean).flatten(-2), group_var.expand_as(var).flatten(-2))
@@ -103,8 +105,8 @@ class GroupwiseBatchNorm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: torch.autograd.function.FunctionCtx,
+    def forward(
+        ctx: Any,
         x: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
@@ -113,9 +115,7 @@ class GroupwiseBatchNorm(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         y = torch.empty_like(x)
         stat_dtype = (
-            torch.float32
-            if weight is None and x.dtype.itemsize < 4
-            else (x if weight is None else weight).dtype
+            torch.float32 if weight is None and x.dtype.itemsize < 4 else (x if weight is None else weight).dtype
         )
         mean = x.new_empty((len(bounds), x.shape[1]), dtype=stat_dtype)
         inverse_std = torch.empty_like(mean)
@@ -125,13 +125,13 @@ class GroupwiseBatchNorm(torch.autograd.Function):
                 out=y[start:stop], save_mean=mean[group], save_invstd=inverse_std[group],
             )  # fmt: skip
         ctx.save_for_backward(x, weight, mean, inverse_std)
-        ctx.bounds, ctx.eps = bounds, eps  # type: ignore[attr-defined]
+        ctx.bounds, ctx.eps = bounds, eps
         ctx.mark_non_differentiable(mean, inverse_std)
         return y, mean, inverse_std
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def, override]
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, inverse_std = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[:3])
         grad_x = torch.empty_like(x)
@@ -154,11 +154,11 @@ def normalise_groups(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
 ) -> tuple[Tensor, Statistics]:
     """Normalise each group of examples by itself; also return the groups' (G, C) statistics."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if native.being_traced():
         parts = [x[start:stop] for start, stop in bounds]
         y = torch.cat([F.batch_norm(part, None, None, weight, bias, True, 0.0, eps) for part in parts])
         dims = tuple(d for d in range(x.dim()) if d != 1)
         moments = [torch.var_mean(part.detach().float(), dim=dims, correction=0) for part in parts]
         return y, Statistics(torch.stack([m for _, m in moments]), torch.stack([v for v, _ in moments]))
-    y, mean, inverse_std = GroupwiseBatchNorm.apply(x, weight, bias, bounds, eps)  # type: ignore[no-untyped-call]
+    y, mean, inverse_std = GroupwiseBatchNorm.apply(x, weight, bias, bounds, eps)
     return y, Statistics(mean, (inverse_std.pow(-2) - eps).clamp_(min=0))

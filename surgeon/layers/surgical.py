@@ -190,6 +190,4 @@ class SurgicalNorm(nn.Module):
 def check_trainable(x: Tensor) -> None:
     """Training needs more than one value per channel, as in torch."""
     if x.numel() // x.shape[1] == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}"
-        )
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")

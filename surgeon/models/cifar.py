@@ -185,8 +185,6 @@ class Architecture:
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-    name: Architecture(
-        pkgutil.resolve_name(entry.builder), entry.input_size, entry.num_classes, entry.mean, entry.std
-    )
+    name: Architecture(pkgutil.resolve_name(entry.builder), entry.input_size, entry.num_classes, entry.mean, entry.std)
     for name, entry in CATALOG.items()
 }

@@ -19,9 +19,7 @@ def architecture_names(library: str) -> list[str]:
     if spec is None or not spec.submodule_search_locations:
         return []
     files = Path(spec.submodule_search_locations[0], "models").rglob("*.py")
-    return sorted(
-        {name or function for f in files for name, function in _REGISTERED.findall(f.read_text("utf-8"))}
-    )
+    return sorted({name or function for f in files for name, function in _REGISTERED.findall(f.read_text("utf-8"))})
 
 
 def all_model_names() -> list[str]:

@@ -117,9 +117,7 @@ def _builder(name: str) -> Callable[[str, bool, dict[str, Any]], LoadedModel]:
 
 def _unknown(name: str, known: list[str]) -> SurgeonError:
     if os.sep in name or name.startswith("."):
-        return SurgeonError(
-            f"There is no folder {name!r}.", "MODEL is an architecture's name or a checkpoint folder."
-        )
+        return SurgeonError(f"There is no folder {name!r}.", "MODEL is an architecture's name or a checkpoint folder.")
     plain = name.removeprefix("torchvision:")
     hint = did_you_mean(name, known) or did_you_mean(plain, known)
     return SurgeonError(f"There is no model {name!r}.", hint or "List them with `surgeon ls models PATTERN`.")
@@ -167,7 +165,7 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
         raise _offline(name, error) from error
     except RuntimeError as error:
         raise _timm_refusal(name, error) from error
-    config = model.pretrained_cfg
+    config = cast("dict[str, Any]", model.pretrained_cfg)
     for key in ("num_classes", "in_chans"):
         if (value := getattr(model, key, None)) is not None:
             arguments = {key: value, **arguments}
@@ -178,9 +176,7 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
     )
     tag = f"{config['architecture']}.{config['tag']}" if config.get("tag") else name
     weights = BaseWeights(origin=(name if ":" in name else tag) if pretrained else "random")
-    return LoadedModel(
-        name, model, Origin(source=source, preprocessing=timm_preprocessing(config), weights=weights)
-    )
+    return LoadedModel(name, model, Origin(source=source, preprocessing=timm_preprocessing(config), weights=weights))
 
 
 def _folder_arguments(name: str) -> dict[str, Any]:
@@ -191,9 +187,7 @@ def _folder_arguments(name: str) -> dict[str, Any]:
     kind, _, place = name.partition(":")
     if not place:
         return {}
-    _, _, arguments = (load_model_config_from_path if kind == "local-dir" else load_model_config_from_hf)(
-        place
-    )
+    _, _, arguments = (load_model_config_from_path if kind == "local-dir" else load_model_config_from_hf)(place)
     return dict(arguments or {})
 
 
@@ -260,7 +254,7 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def _torchvision_preprocessing(weights: Any) -> Preprocessing | None:
-    preset = weights.transforms() if weights is not None else None
+    preset: Any = weights.transforms() if weights is not None else None
     crop = getattr(preset, "crop_size", None)
     if crop is None:  # detection and optical flow take images of any size
         return None
@@ -284,6 +278,7 @@ def example_inputs(origin: Origin, examples: int = 2) -> tuple[Any, ...] | None:
     def image(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
 
+    size = origin.preprocessing.input_size if origin.preprocessing else (3, 224, 224)
     if origin.source.library == "torchvision":
         from torchvision import models
 
@@ -291,10 +286,9 @@ def example_inputs(origin: Origin, examples: int = 2) -> tuple[Any, ...] | None:
         if task == "detection":
             return ([image(3, 64, 64).sigmoid() for _ in range(examples)],)
         if task == "video":
-            return (image(examples, 3, 8 if "swin" in origin.source.architecture else 4, 112, 112),)
+            return (image(examples, 3, 16, *size[1:]),)
         if task == "optical_flow":
             return image(examples, 3, 128, 128), image(examples, 3, 128, 128)
-    size = origin.preprocessing.input_size if origin.preprocessing else (3, 224, 224)
     return (image(examples, *size),)
 
 

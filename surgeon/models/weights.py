@@ -178,9 +178,7 @@ def _explained(path: Path, head: bytes, error: Exception) -> SurgeonError:
         return SurgeonError(
             f"{file} was refused: it is pickled in a way that cannot be read safely; nothing was run.", resave
         )
-    return SurgeonError(
-        f"{file} is incomplete, damaged, or not a weights file.", "Download or copy it again."
-    )
+    return SurgeonError(f"{file} is incomplete, damaged, or not a weights file.", "Download or copy it again.")
 
 
 # --- the weights in it ----------------------------------------------------------------------------------
@@ -224,9 +222,7 @@ def _averaged_if_complete(averaged: _Found, plain: _Found) -> _Found:
 
 def _named_tensors(entries: Mapping[Any, Any]) -> _Found | None:
     tensors = {
-        name: value.detach()
-        for name, value in entries.items()
-        if isinstance(name, str) and isinstance(value, Tensor)
+        name: value.detach() for name, value in entries.items() if isinstance(name, str) and isinstance(value, Tensor)
     }
     if not tensors:
         return None
@@ -293,9 +289,7 @@ def _refuse_tensors_without_values(path: Path, state: Mapping[str, Tensor]) -> N
 
 
 def _precision_note(state: Mapping[str, Tensor]) -> tuple[str, ...]:
-    precisions = {
-        str(tensor.dtype).removeprefix("torch.") for tensor in state.values() if tensor.is_floating_point()
-    }
+    precisions = {str(tensor.dtype).removeprefix("torch.") for tensor in state.values() if tensor.is_floating_point()}
     if precisions <= {"float32"}:
         return ()
     return (f"stored as {listing(sorted(precisions))}; used in the precision of the model",)
@@ -339,15 +333,10 @@ def _refuse_misfit(path: Path, given: Mapping[str, Tensor], own: Mapping[str, Te
 
 
 def _described(misfit: _Misfit) -> str:
-    shapes = [
-        f"{name} {_shape(file)} instead of {_shape(model)}"
-        for name, (file, model) in misfit.misshaped.items()
-    ]
+    shapes = [f"{name} {_shape(file)} instead of {_shape(model)}" for name, (file, model) in misfit.misshaped.items()]
     kinds = {"missing": misfit.missing, "unexpected": misfit.unexpected, "of another shape": shapes}
     return "; ".join(
-        f"{count(len(items), 'tensor')} {kind} ({listing(items, limit=3)})"
-        for kind, items in kinds.items()
-        if items
+        f"{count(len(items), 'tensor')} {kind} ({listing(items, limit=3)})" for kind, items in kinds.items() if items
     )
 
 

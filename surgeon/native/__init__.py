@@ -66,16 +66,20 @@ def example_weighted(
     return None if failed else y
 
 
+def being_traced() -> bool:
+    """Whether torch.compile, torch.export or the tracer is recording: then only torch operations may run."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+
+
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def _applies(x: Tensor, *others: Tensor | None) -> bool:
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or x.dim() < 3 or x.numel() == 0:
+    if being_traced() or x.dim() < 3 or x.numel() == 0:
         return False
     tensors = [x, *(t for t in others if t is not None)]
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return False
     return all(
-        type(t) in (Tensor, torch.nn.Parameter) and t.dtype is torch.float32 and t.device.type == "cpu"
-        for t in tensors
+        type(t) in (Tensor, torch.nn.Parameter) and t.dtype is torch.float32 and t.device.type == "cpu" for t in tensors
     ) and all(t.is_contiguous() for t in tensors[1:])

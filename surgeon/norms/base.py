@@ -35,9 +35,7 @@ class NormConfig(BaseModel):
 
 def option(default: Any, help: str, *, sweep: tuple[float, float] | None = None, **constraints: Any) -> Any:
     """A documented option; `sweep` gives the range over which it can be tuned without retraining."""
-    return Field(
-        default, description=help, json_schema_extra={"sweep": list(sweep)} if sweep else None, **constraints
-    )
+    return Field(default, description=help, json_schema_extra={"sweep": list(sweep)} if sweep else None, **constraints)
 
 
 @dataclass(frozen=True)
@@ -65,15 +63,11 @@ class NormVariant:
         unknown = [key for key in options if key not in fields]
         if unknown:
             hint = did_you_mean(unknown[0], fields) or f"Options of {self.name}: {listing(fields)}."
-            raise SurgeonError(
-                f"The rewrite {self.name!r} has no option {listing(map(repr, unknown))}.", hint
-            )
+            raise SurgeonError(f"The rewrite {self.name!r} has no option {listing(map(repr, unknown))}.", hint)
         try:
             return self.config.model_validate(dict(options))
         except ValidationError as error:
-            problems = {
-                f"{e['loc'][0]}={options.get(str(e['loc'][0]))!r}: {e['msg']}" for e in error.errors()
-            }
+            problems = {f"{e['loc'][0]}={options.get(str(e['loc'][0]))!r}: {e['msg']}" for e in error.errors()}
             raise SurgeonError(
                 f"The rewrite {self.name!r} cannot take {'; '.join(sorted(problems))}.",
                 "See `surgeon ls norms` for what each option means.",

@@ -51,9 +51,7 @@ class BatchGroupStatistics:
             for start, stop in bounds
         ]
         sizes = x.new_tensor([stop - start for start, stop in bounds], dtype=torch.long)
-        groups = statistics.Statistics(
-            torch.stack([p.mean for p in pooled]), torch.stack([p.var for p in pooled])
-        )
+        groups = statistics.Statistics(torch.stack([p.mean for p in pooled]), torch.stack([p.var for p in pooled]))
         norm.update_running(statistics.pool(statistics.Statistics(*(t.detach() for t in groups)), sizes))
         shared = statistics.share_within_groups(groups, norm.channel_groups)
         own = statistics.Statistics(*(t.repeat_interleave(sizes, dim=0) for t in shared))

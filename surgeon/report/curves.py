@@ -37,12 +37,8 @@ def draw_picture(curves: list[Curve], swept: str, chosen: float, title: str, pat
     for axes, curve in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves, strict=True):
         xs, factor = list(curve.points), 100 if curve.percent else 1
         axes.plot(xs, [factor * curve.points[x] for x in xs], marker="o", markersize=4, color="#1f6f8b")
-        axes.axvline(
-            chosen, color="#d1495b", linestyle="--", linewidth=1.2, label=f"chosen {swept} = {chosen:g}"
-        )
-        axes.axhline(
-            factor * curve.points[xs[0]], color="0.6", linewidth=0.9, linestyle=":", label="original network"
-        )
+        axes.axvline(chosen, color="#d1495b", linestyle="--", linewidth=1.2, label=f"chosen {swept} = {chosen:g}")
+        axes.axhline(factor * curve.points[xs[0]], color="0.6", linewidth=0.9, linestyle=":", label="original network")
         axes.set(xlabel=swept, ylabel=curve.label + (" (%)" if curve.percent else ""))
         axes.grid(alpha=0.25)
         axes.legend(frameon=False)

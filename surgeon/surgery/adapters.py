@@ -70,9 +70,7 @@ class NormLayer:
     def fused(self) -> list[str]:
         """What the layer does besides normalising, e.g. ['ReLU']."""
         parts = (getattr(self.module, part, None) for part in ("drop", "act"))
-        return [
-            type(part).__name__ for part in parts if part is not None and not isinstance(part, nn.Identity)
-        ]
+        return [type(part).__name__ for part in parts if part is not None and not isinstance(part, nn.Identity)]
 
 
 def batch_norm_layers(model: nn.Module) -> list[NormLayer]:
@@ -95,11 +93,7 @@ def _looks_like_norm(module: nn.Module) -> bool:
     if _is_batch_norm(module):
         return True
     holds_layers = any(m for m in module.children() if any(True for _ in m.parameters()))
-    return (
-        "norm" in type(module).__name__.lower()
-        and not holds_layers
-        and any(True for _ in module.parameters())
-    )
+    return "norm" in type(module).__name__.lower() and not holds_layers and any(True for _ in module.parameters())
 
 
 def _is_batch_norm(module: nn.Module) -> bool:
@@ -202,7 +196,8 @@ class TokenLinearNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.linear(x)
         # (B, T, C) in memory is a channels-last (B, C, T, 1): nothing is copied either way.
-        return self.bn(x.transpose(1, 2).unsqueeze(-1)).squeeze(-1).transpose(1, 2)
+        y: Tensor = self.bn(x.transpose(1, 2).unsqueeze(-1))
+        return y.squeeze(-1).transpose(1, 2)
 
 
 def parent_wrapper(parent: nn.Module, norm: SurgicalNorm) -> nn.Module | None:

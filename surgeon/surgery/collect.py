@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from surgeon.errors import SurgeonError
@@ -20,7 +20,7 @@ def collect_statistics(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
     That is BatchNorm with track_running_stats=False, and GroupNorm once it has been converted.
     A batch is the model's input, or a tuple or list that starts with it. Weights stay as they are.
     """
-    layers = [module for module in model.modules() if _lacks_statistics(module)]
+    layers = [cast("SurgicalNorm", module) for module in model.modules() if _lacks_statistics(module)]
     if not layers:
         raise SurgeonError("Every layer has its running statistics already; there is nothing to collect.")
     momenta = [layer.momentum for layer in layers]
@@ -47,14 +47,13 @@ def _lacks_statistics(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and module.running_mean is None
 
 
-def make_room(layer: nn.Module) -> None:
+def make_room(layer: SurgicalNorm | _BatchNorm) -> None:
     """Give a layer running statistics at their initial values if it has none."""
-    if isinstance(layer.running_mean, Tensor):
+    if layer.running_mean is not None:
         return
-    reference = layer.weight if isinstance(layer.weight, Tensor) else None
-    like = {} if reference is None else {"device": reference.device, "dtype": reference.dtype}
-    layer.running_mean = torch.zeros(layer.num_features, **like)  # type: ignore[call-overload]
-    layer.running_var = torch.ones(layer.num_features, **like)  # type: ignore[call-overload]
-    layer.num_batches_tracked = torch.tensor(0, dtype=torch.long, device=like.get("device"))
+    like = layer.weight if layer.weight is not None else torch.empty(0)
+    layer.running_mean = torch.zeros(layer.num_features, device=like.device, dtype=like.dtype)
+    layer.running_var = torch.ones(layer.num_features, device=like.device, dtype=like.dtype)
+    layer.num_batches_tracked = torch.tensor(0, device=like.device)
     if isinstance(layer, _BatchNorm):
         layer.track_running_stats = True

@@ -49,9 +49,7 @@ def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | No
     """Report on each norm layer; with example inputs, also on the paths to the output."""
     layers = list(adapters.norm_layers(model))
     open_layers = layers_with_norm_free_path(model, [layer.module for layer in layers], inputs)
-    reports = [
-        _report(layer, None if open_layers is None else layer.module in open_layers) for layer in layers
-    ]
+    reports = [_report(layer, None if open_layers is None else layer.module in open_layers) for layer in layers]
     kinds: dict[str, int] = {}
     for report in reports:
         kinds[report.kind] = kinds.get(report.kind, 0) + 1

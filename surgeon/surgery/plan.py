@@ -34,9 +34,7 @@ class Request(Frozen):
         head, _, tail = text.partition(":")
         name, _, selector = head.partition("@")
         if not name:
-            raise SurgeonError(
-                f"The rewrite {text!r} has no name.", "Write name or name:key=value,key=value."
-            )
+            raise SurgeonError(f"The rewrite {text!r} has no name.", "Write name or name:key=value,key=value.")
         options = {}
         for pair in filter(None, tail.split(",")):
             key, equals, value = pair.partition("=")
@@ -116,9 +114,7 @@ def resolve_plan(model: nn.Module, requests: Sequence[Request], layers: str | No
         for name, options in _options_per_layer(request, matches).items():
             wanted.setdefault(name, {})[request.name] = options
     objections: list[str] = []
-    operations = [
-        _operation(layer, wanted[layer.name], objections) for layer in candidates if layer.name in wanted
-    ]
+    operations = [_operation(layer, wanted[layer.name], objections) for layer in candidates if layer.name in wanted]
     if objections:
         more = f" (and {count(len(objections) - 1, 'other layer')} likewise)" if len(objections) > 1 else ""
         raise SurgeonError(f"Cannot rewrite: {objections[0]}{more}.")

@@ -132,9 +132,7 @@ def test_reading_changes_neither_the_file_nor_the_working_folder(
 # --- where the weights are
 
 
-@pytest.mark.parametrize(
-    "name", ["state_dict", "model", "model_state_dict", "net", "network", "weights", "module"]
-)
+@pytest.mark.parametrize("name", ["state_dict", "model", "model_state_dict", "net", "network", "weights", "module"])
 def test_finds_the_weights_under_the_usual_names(net: Net, file: Path, name: str) -> None:
     checkpoint = {
         name: net.state_dict(),
@@ -236,17 +234,13 @@ def test_parameters_come_out_as_plain_tensors(net: Net, file: Path) -> None:
 def test_an_endlessly_nested_file_ends(file: Path) -> None:
     checkpoint: dict[str, Any] = {"epoch": 1}
     checkpoint["model"] = checkpoint["ema"] = checkpoint
-    assert (
-        "holds no weights: its entries are epoch, model and ema" in refusal(saved(checkpoint, file)).message
-    )
+    assert "holds no weights: its entries are epoch, model and ema" in refusal(saved(checkpoint, file)).message
 
 
 WRAPPERS = st.lists(
     st.sampled_from(["state_dict", "model", "model_state_dict", "net", "ema", "state_dict_ema"]), max_size=4
 )
-PREFIXES = st.lists(
-    st.sampled_from(["module.", "_orig_mod.", "model.", "net.", "network.", "backbone."]), max_size=4
-)
+PREFIXES = st.lists(st.sampled_from(["module.", "_orig_mod.", "model.", "net.", "network.", "backbone."]), max_size=4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -481,9 +475,7 @@ def test_any_bytes_are_refused_in_one_sentence(
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    encode=st.sampled_from([torch_zip, torch_legacy, save]), place=st.floats(0, 1), value=st.integers(0, 255)
-)
+@given(encode=st.sampled_from([torch_zip, torch_legacy, save]), place=st.floats(0, 1), value=st.integers(0, 255))
 def test_a_changed_byte_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, encode: Callable[[State], bytes], place: float, value: int
 ) -> None:
@@ -598,10 +590,7 @@ def test_another_variant_is_recognised(net: Net, other: Net) -> None:
 
 
 def test_a_single_layer_that_differs_is_named(net: Net) -> None:
-    assert (
-        misfit(net, without(weights_of(net), "fc.weight")).hint
-        == "Only the layer 'fc' differs; all others fit."
-    )
+    assert misfit(net, without(weights_of(net), "fc.weight")).hint == "Only the layer 'fc' differs; all others fit."
     coloured = weights_of(net, **{"stem.weight": torch.ones(4, 3, 3, 3)})
     assert misfit(net, coloured).hint == "Only the layer 'stem' differs; all others fit."
 

@@ -24,8 +24,12 @@ def source_of(name: str) -> ModelSource:
 
 
 def has_batch_norm(name: str) -> bool:
-    with torch.device("meta"):
-        return bool(adapters.batch_norm_layers(build(source_of(name))))
+    try:
+        with torch.device("meta"):
+            model = build(source_of(name))
+    except NotImplementedError:  # computes with tensors while it is built
+        model = build(source_of(name))
+    return bool(adapters.batch_norm_layers(model))
 
 
 def build_small(source: ModelSource) -> nn.Module:
@@ -65,9 +69,7 @@ def inputs_for(source: ModelSource, model: nn.Module) -> tuple[Any, ...]:
     preprocessing = timm_preprocessing(config)
     if not config.get("fixed_input_size"):
         smaller = tuple(min(SMALL, side) for side in preprocessing.input_size[1:])
-        preprocessing = preprocessing.model_copy(
-            update={"input_size": (preprocessing.input_size[0], *smaller)}
-        )
+        preprocessing = preprocessing.model_copy(update={"input_size": (preprocessing.input_size[0], *smaller)})
     inputs = example_inputs(Origin(source=source, preprocessing=preprocessing))
     assert inputs is not None
     return inputs

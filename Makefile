@@ -1,0 +1,32 @@
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-all bench lint types
+
+$(STAMP): pyproject.toml surgeon/native/example_weighted.c
+	test -x $(PYTHON) || python3 -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@
+
+demo: $(STAMP)
+	$(VENV)/bin/surgeon demo
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
+
+types: $(STAMP)
+	$(VENV)/bin/mypy
+
+test: lint types
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 -m "not zoo"
+
+test-all: lint types
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2
+
+bench: $(STAMP)
+	$(PYTHON) benchmarks/norm_overhead.py
+	$(PYTHON) benchmarks/ghost_training.py
+	$(PYTHON) benchmarks/startup.py
