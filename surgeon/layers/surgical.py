@@ -20,7 +20,7 @@ from surgeon.layers import statistics
 from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
-    from surgeon.norms.base import NormConfig
+    from pydantic import BaseModel
 
 
 class TrainingRule(Protocol):
@@ -87,7 +87,7 @@ class SurgicalNorm(nn.Module):
         self.frozen = frozen
         self.identity_alpha = identity_alpha
         self.source = source
-        self.rewrites: dict[str, NormConfig] = {}
+        self.rewrites: dict[str, BaseModel] = {}
         self.training_rule = BatchStatistics()
         self.register_buffer("alpha", torch.full((num_features,), identity_alpha), persistent=False)
         self.constant_alpha: float | None = identity_alpha
