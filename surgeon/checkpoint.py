@@ -10,65 +10,26 @@ Every file is written beside its destination, flushed to disk and renamed; surge
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import surgeon
-from surgeon.errors import ExitCode, SurgeonError
-from surgeon.models.sources import (
-    BaseWeights,
-    LoadedModel,
-    ModelSource,
-    Origin,
-    Preprocessing,
-    build,
-    load_model,
-    timm_preprocessing,
-)
+from surgeon.atomic import check_destination, staged
+from surgeon.errors import SurgeonError
+from surgeon.models.sources import LoadedModel, ModelSource, Origin, build, load_model, timm_preprocessing
+from surgeon.record import CARD, CONFIG, SURGERY, WEIGHTS, Surgery, SurgeryFile, read_surgery, read_tensors, sha256_of
 from surgeon.report.card import model_card
 from surgeon.surgery.apply import apply_plan, surgical_layers
 from surgeon.surgery.collect import make_room
 from surgeon.surgery.plan import ResolvedPlan
 
-SCHEMA_VERSION = 1
-WEIGHTS, CONFIG, SURGERY, CARD = "model.safetensors", "config.json", "surgery.json", "README.md"
 ASSETS = Path(__file__).parent / "assets"
-
-
-class Surgery(BaseModel):
-    """What was done to which network."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    schema_version: int = SCHEMA_VERSION
-    surgeon_version: str
-    source: ModelSource | None
-    base_weights: BaseWeights
-    preprocessing: Preprocessing | None
-    plan: ResolvedPlan
-
-
-class SurgeryFile(Surgery):
-    """surgery.json: the same, and the hashes of the files beside it."""
-
-    files: dict[str, str]
-
-    def surgery(self) -> Surgery:
-        return Surgery(**self.model_dump(exclude={"files"}))
 
 
 def open_model(
@@ -148,7 +109,7 @@ def save(
         preprocessing=origin.preprocessing,
         plan=getattr(model, "surgery", None) or ResolvedPlan(operations=()),
     )
-    with _staged(folder) as stage:
+    with staged(folder, (WEIGHTS, CONFIG, CARD, SURGERY)) as stage:
         metadata = {"format": "pt", "surgeon": surgery.model_dump_json()}
         save_file(_tensors_to_save(model), stage / WEIGHTS, metadata)
         (stage / WEIGHTS).chmod((stage.parent.stat().st_mode | 0o600) & 0o666)  # safetensors makes it private
@@ -158,57 +119,6 @@ def save(
         record = SurgeryFile(**surgery.model_dump(), files=hashes)
         _write_text(stage / SURGERY, record.model_dump_json(indent=2))
     return folder
-
-
-def check_destination(folder: Path, overwrite: bool) -> None:
-    """Refuse a destination that holds something, before any work is done."""
-    if folder.exists() and not folder.is_dir():
-        raise SurgeonError(f"{folder} exists and is not a folder.", "Choose another destination with -o.")
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise SurgeonError(f"{folder} already exists.", "Pass --overwrite to replace it, or another folder with -o.")
-    writable = next((parent for parent in (folder, *folder.resolve().parents) if parent.exists()), folder)
-    if not os.access(writable, os.W_OK):
-        raise SurgeonError(f"{writable} is not writable.", "Choose another destination with -o.", ExitCode.FAILED)
-
-
-@contextmanager
-def _staged(folder: Path) -> Iterator[Path]:
-    """A temporary folder inside the destination whose files are moved up when all are whole."""
-    existed = folder.is_dir()
-    stage = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))
-        yield stage
-        for name in (WEIGHTS, CONFIG, CARD, SURGERY):
-            _flush(stage / name)
-            os.replace(stage / name, folder / name)
-        _flush(folder)
-    except OSError as error:
-        _remove(stage, None if existed else folder)
-        raise SurgeonError(
-            f"Could not write {folder}: {error.strerror or error}.",
-            "Nothing was left behind.",
-            ExitCode.FAILED,
-        ) from error
-    except BaseException:
-        _remove(stage, None if existed else folder)
-        raise
-    _remove(stage)
-
-
-def _remove(*folders: Path | None) -> None:
-    for folder in folders:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -263,96 +173,12 @@ def origin_of_timm_model(model: nn.Module) -> Origin:
     if not architecture:
         return Origin()
     source = ModelSource(library="timm", architecture=architecture, arguments={"num_classes": model.num_classes})
-    with torch.device("meta"):
+    try:
+        with torch.device("meta"):
+            plain = build(source).state_dict()
+    except NotImplementedError:  # it computes with tensors while it is built
         plain = build(source).state_dict()
     own = model.state_dict()
     if {name: t.shape for name, t in plain.items()} != {name: t.shape for name, t in own.items()}:
         return Origin()
     return Origin(source=source, preprocessing=timm_preprocessing(model.pretrained_cfg))  # type: ignore[arg-type]
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def read_surgery(folder: Path) -> Surgery:
-    """The record of a checkpoint, or the first thing that is wrong with it."""
-    problems = find_problems(folder)
-    if problems:
-        raise SurgeonError(problems[0], f"Run `surgeon verify {folder}` for all that is wrong.")
-    return _parse(folder / SURGERY).surgery()
-
-
-def find_problems(folder: Path) -> list[str]:
-    """Everything that is wrong with a checkpoint's files, each in a sentence."""
-    if not folder.is_dir():
-        return [f"{folder} is not a folder."]
-    missing = [name for name in (WEIGHTS, CONFIG, SURGERY) if not (folder / name).is_file()]
-    if missing:
-        return [f"{folder} has no {name}." for name in missing]
-    try:
-        record = _parse(folder / SURGERY)
-    except SurgeonError as error:
-        return [error.message]
-    problems = []
-    try:
-        embedded = _embedded_surgery(folder / WEIGHTS)
-        if embedded != json.loads(record.surgery().model_dump_json()):
-            problems.append(_first_difference(json.loads(record.surgery().model_dump_json()), embedded))
-    except SurgeonError as error:
-        problems.append(error.message)
-    for name, expected in record.files.items():
-        if not problems and sha256_of(folder / name) != expected:
-            problems.append(f"{name} in {folder} is not the file that was written (its sha256 has changed).")
-    return problems
-
-
-def _parse(path: Path) -> SurgeryFile:
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise SurgeonError(f"{path} is not readable JSON ({error}).") from error
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise SurgeonError(
-            f"{path} was written by a newer surgeon (schema {version}; this one reads {SCHEMA_VERSION}): update it."
-        )
-    try:
-        return SurgeryFile.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise SurgeonError(f"{path} is not a valid surgery record: {where or 'the file'}: {first['msg']}.") from error
-
-
-def _embedded_surgery(path: Path) -> Any:
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise SurgeonError(f"{path} is truncated or not a safetensors file ({error}).") from error
-    if "surgeon" not in metadata:
-        raise SurgeonError(f"{path} carries no surgery record: it was replaced by another file.")
-    try:
-        return json.loads(metadata["surgeon"])
-    except ValueError as error:
-        raise SurgeonError(f"The surgery record inside {path} is damaged ({error}).") from error
-
-
-def _first_difference(edited: Any, written: Any, where: str = "") -> str:
-    if isinstance(edited, dict) and isinstance(written, dict) and edited.keys() == written.keys():
-        pairs = [(f"{where}.{key}".lstrip("."), edited[key], written[key]) for key in edited]
-    elif isinstance(edited, list) and isinstance(written, list) and len(edited) == len(written):
-        pairs = [(f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(edited, written, strict=True))]
-    else:
-        pairs = []
-    for name, ours, theirs in pairs:
-        if ours != theirs:
-            return _first_difference(ours, theirs, name)
-    return f"surgery.json was edited: {where} is {edited!r} there, but {written!r} inside model.safetensors."
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    with safe_open(path, "pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

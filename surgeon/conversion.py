@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from surgeon import checkpoint
+from surgeon.atomic import check_destination
 from surgeon.errors import ExitCode, SurgeonError, count, listing
 from surgeon.models.sources import BaseWeights, LoadedModel, Preprocessing, example_inputs
 from surgeon.surgery import parity
@@ -66,9 +67,11 @@ def perform_conversion(
     loaded: LoadedModel, planned: Conversion, destination: Path, overwrite: bool = False
 ) -> Conversion:
     """Rewrite the network, compare it with itself before, and write the checkpoint."""
-    checkpoint.check_destination(destination, overwrite)
+    check_destination(destination, overwrite)
     plan = ResolvedPlan(operations=planned.operations)
     inputs = example_inputs(loaded.origin)
+    if (earlier := getattr(loaded.model, "surgery", None)) is not None:
+        install_everywhere(loaded.model, earlier, at_identity=True)  # compare with the network before any surgery
     before = parity.evaluate_once(loaded.model, inputs) if inputs is not None else None
     model = apply_plan(loaded.model, plan)
     proof = _compare(model, plan, before, inputs) if before is not None and inputs is not None else Proof()

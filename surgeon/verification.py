@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from surgeon import checkpoint
 from surgeon.errors import SurgeonError
 from surgeon.models.sources import build, example_inputs
+from surgeon.record import find_problems, read_surgery
 from surgeon.surgery import parity
 from surgeon.surgery.apply import install_everywhere
 
@@ -36,7 +37,7 @@ class Verification(BaseModel):
 
 def verify(folder: Path) -> Verification:
     """Check files, hashes and records, rebuild the network, and compare it with the unconverted one."""
-    checks = [Check(name="files", passed=False, detail=problem) for problem in checkpoint.find_problems(folder)]
+    checks = [Check(name="files", passed=False, detail=problem) for problem in find_problems(folder)]
     if not checks:
         checks.append(Check(name="files", passed=True, detail="complete, hashes and embedded record agree"))
         checks.extend(_check_network(folder))
@@ -44,7 +45,7 @@ def verify(folder: Path) -> Verification:
 
 
 def _check_network(folder: Path) -> list[Check]:
-    surgery = checkpoint.read_surgery(folder)
+    surgery = read_surgery(folder)
     if surgery.source is None:
         detail = "not rebuilt: only your own code can build this network"
         return [Check(name="network", passed=True, detail=detail)]

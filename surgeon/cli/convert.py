@@ -63,9 +63,10 @@ def convert(
     folder = destination or default_destination(model, bn)
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
+        from surgeon.atomic import check_destination
         from surgeon.conversion import perform_conversion, plan_conversion
     if not dry_run:
-        checkpoint.check_destination(folder, overwrite)
+        check_destination(folder, overwrite)
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
         conversion = plan_conversion(loaded, bn, layers)
@@ -97,9 +98,7 @@ def describe(conversion: Conversion, dry_run: bool) -> None:
             f"  parity      largest difference at the identity setting: {_difference(conversion.identity_difference)}"
         )
         if conversion.output_shift:
-            output.say(
-                f"  shift       the chosen setting moves the outputs by {conversion.output_shift:.2g} (relative)"
-            )
+            output.say(f"  shift       {_shift(conversion.output_shift)}")
     before, after = conversion.parameters_before, conversion.parameters_after
     same = " (unchanged)" if before == after else f" (before: {before:,})"
     output.say(f"  parameters  {after:,}{same} · {count(len(conversion.operations), 'layer')} rewritten")
@@ -109,6 +108,12 @@ def describe(conversion: Conversion, dry_run: bool) -> None:
 
 def _difference(value: float) -> str:
     return "0 (bit-identical)" if value == 0 else f"{value:.2e} relative"
+
+
+def _shift(value: float) -> str:
+    if value == float("inf"):
+        return "the chosen setting changes how many outputs there are (detections) or makes some NaN"
+    return f"the chosen setting moves the outputs by {value:.2g} (relative)"
 
 
 def plan_table(conversion: Conversion) -> Table:

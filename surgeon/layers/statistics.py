@@ -86,14 +86,16 @@ def example_weighted(
     return affine(x32, mix(base, own, alpha), weight, bias, eps).to(x.dtype)
 
 
-def group_bounds(examples: int, size: int, positions: int) -> list[tuple[int, int]]:
+def group_bounds(examples: int, size: int, values: int) -> list[tuple[int, int]]:
     """Cut a batch into contiguous groups of `size`; the last may be smaller.
 
-    A remainder of one example with a single position has no variance: it joins its neighbour.
+    A remainder of one example with a single value has no variance: it joins its neighbour.
     """
+    if examples * values == 1:
+        raise ValueError("Expected more than 1 value per channel when training, got a batch of a single value")
     size = min(size, examples)
     starts = list(range(0, examples, size))
-    if examples - starts[-1] == 1 and positions == 1 and len(starts) > 1:
+    if examples - starts[-1] == 1 and values == 1 and len(starts) > 1:
         starts.pop()
     return list(zip(starts, [*starts[1:], examples], strict=True))
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
+import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -136,11 +137,7 @@ class SurgicalNorm(nn.Module):
             self.running_var.copy_(updated.var)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training and not self.frozen:
-            check_trainable(x)
-            y = self.training_rule(self, x)
-        else:
-            y = self.infer(x)
+        y = self.training_rule(self, x) if self.training and not self.frozen else self.infer(x)
         for name in ("drop", "act"):
             if name in self._modules:
                 y = getattr(self, name)(y)
@@ -156,12 +153,8 @@ class SurgicalNorm(nn.Module):
             return F.group_norm(x, self.channel_groups, self.weight, self.bias, self.eps)
         if alpha == 0:
             return self._infer_running(x, statistics.share_within_groups(running, self.channel_groups))
-        if self.channel_groups == self.num_features:
-            y = native.example_weighted(x, *running, self.weight, self.bias, self.alpha, self.eps)
-            if y is not None:
-                return y
-        return statistics.example_weighted(
-            x, running, self.weight, self.bias, self.alpha, self.eps, self.channel_groups
+        return infer_example_weighted(
+            x, *running, self.weight, self.bias, self.alpha, self.eps, self.channel_groups
         )  # fmt: skip
 
     def _infer_running(self, x: Tensor, running: Statistics) -> Tensor:
@@ -187,7 +180,20 @@ class SurgicalNorm(nn.Module):
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, rewrites=[{rewrites}]"
 
 
-def check_trainable(x: Tensor) -> None:
-    """Training needs more than one value per channel, as in torch."""
-    if x.numel() // x.shape[1] == 1:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
+@torch.fx.wrap  # feature extractors trace networks symbolically: this stays one step of theirs
+def infer_example_weighted(
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    alpha: Tensor,
+    eps: float,
+    channel_groups: int,
+) -> Tensor:
+    """Example weighting by the compiled kernel where it applies, by torch elsewhere."""
+    if channel_groups == len(mean):
+        y = native.example_weighted(x, mean, var, weight, bias, alpha, eps)
+        if y is not None:
+            return y
+    return statistics.example_weighted(x, Statistics(mean, var), weight, bias, alpha, eps, channel_groups)

@@ -5,7 +5,12 @@ The networks themselves are in `surgeon.models.cifar`; a builder is named here a
 
 from __future__ import annotations
 
+import pkgutil
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # The published CIFAR ResNet weights were trained with ImageNet's statistics, so all CIFAR networks keep them.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -22,6 +27,13 @@ class CatalogEntry:
     num_classes: int = 10
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
+
+    def build(self, num_classes: int | None = None, in_chans: int | None = None) -> nn.Module:
+        """The network with random weights, by default for its own data."""
+        model: nn.Module = pkgutil.resolve_name(self.builder)(
+            num_classes=num_classes or self.num_classes, in_chans=in_chans or self.input_size[0]
+        )
+        return model
 
 
 CATALOG: dict[str, CatalogEntry] = {

@@ -7,14 +7,10 @@ Wide Residual Networks, Zagoruyko and Komodakis, BMVC 2016 (arXiv:1605.07146).
 
 from __future__ import annotations
 
-import pkgutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.nn import functional
-
-from surgeon.models.catalog import CATALOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -171,20 +167,3 @@ def preact_resnet18(num_classes: int = 10, in_chans: int = 3) -> PreActResNet:
 
 def digits_resnet8(num_classes: int = 10, in_chans: int = 1) -> CifarResNet:
     return CifarResNet(1, num_classes, in_chans)
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """A network's builder, called as `build(num_classes, in_chans)`, and what its inputs must look like."""
-
-    build: Callable[[int, int], nn.Module]
-    input_size: tuple[int, int, int]
-    num_classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-ARCHITECTURES: dict[str, Architecture] = {
-    name: Architecture(pkgutil.resolve_name(entry.builder), entry.input_size, entry.num_classes, entry.mean, entry.std)
-    for name, entry in CATALOG.items()
-}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import socket
@@ -19,10 +18,11 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from surgeon.errors import ExitCode, SurgeonError, count, did_you_mean, listing
+from surgeon.errors import ExitCode, SurgeonError, did_you_mean, listing
 from surgeon.models.catalog import CATALOG
+from surgeon.models.fitting import load_into
 from surgeon.models.names import all_model_names, architecture_names
-from surgeon.models.weights import load_into, read_weights
+from surgeon.models.weights import read_weights
 
 
 class Record(BaseModel):
@@ -138,9 +138,8 @@ def _from_catalog(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loa
             f"There are no pretrained weights for {name!r}.",
             "Pass --weights FILE, or --no-pretrained for random ones.",
         )
-    module, _, function = entry.builder.partition(":")
     shape = {"num_classes": entry.num_classes, "in_chans": entry.input_size[0], **arguments}
-    model = getattr(importlib.import_module(module), function)(**shape)
+    model = entry.build(**shape)
     return LoadedModel(
         name,
         model,
@@ -162,7 +161,7 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
         arguments = _folder_arguments(name) | arguments
         model = timm.create_model(name, pretrained=pretrained, **arguments)
     except OSError as error:
-        raise _offline(name, error) from error
+        raise _not_loaded(name, error) from error
     except RuntimeError as error:
         raise _timm_refusal(name, error) from error
     config = cast("dict[str, Any]", model.pretrained_cfg)
@@ -235,7 +234,7 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
     try:
         model = models.get_model(architecture, weights="DEFAULT" if pretrained else None, **keywords)
     except OSError as error:
-        raise _offline(name, error) from error
+        raise _not_loaded(name, error) from error
     return LoadedModel(
         name,
         model,
@@ -305,10 +304,18 @@ def stop_waiting_for_unreachable_hub() -> None:
         constants.HF_HUB_OFFLINE = True
 
 
-def _offline(name: str, error: OSError) -> SurgeonError:
-    missing = "the model hub cannot be reached, and its cache does not hold them"
+def _not_loaded(name: str, error: OSError) -> SurgeonError:
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    if isinstance(error, RepositoryNotFoundError):
+        return SurgeonError(
+            f"There is no model {name!r} on the hub, or it is private.", "Check the name; log in with `hf auth login`."
+        )
+    if isinstance(error, FileNotFoundError) and name.startswith("local-dir:"):
+        return SurgeonError(f"{name!r} cannot be opened: {error}.")
     return SurgeonError(
-        f"The pretrained weights of {name!r} could not be loaded: {missing} ({type(error).__name__}).",
+        f"The pretrained weights of {name!r} could not be loaded: the model hub cannot be reached, and its cache does "
+        f"not hold them ({type(error).__name__}).",
         "Pass a local file with --weights FILE, or use --no-pretrained for random weights.",
         ExitCode.FAILED,
     )
@@ -325,9 +332,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
-
-
-def describe(loaded: LoadedModel) -> str:
-    """One line: name, library, weights and size."""
-    parameters = count(sum(p.numel() for p in loaded.model.parameters()), "parameter")
-    return f"{loaded.name} · weights: {loaded.origin.weights.origin} · {parameters}"

@@ -13,8 +13,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from surgeon.models.cifar import ARCHITECTURES
-from surgeon.models.weights import load_into, read_weights
+from surgeon.models.catalog import CATALOG
+from surgeon.models.fitting import load_into
+from surgeon.models.weights import read_weights
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the real weights and images are not in {DATA}")
@@ -33,7 +34,7 @@ def cifar10() -> tuple[Tensor, Tensor]:
 
 
 def logits_of(name: str, file: str, images: Tensor) -> Tensor:
-    architecture = ARCHITECTURES[name]
+    architecture = CATALOG[name]
     network = architecture.build(10, 3).eval().to(memory_format=torch.channels_last)
     load_into(network, read_weights(DATA / "weights" / file))
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (architecture.mean, architecture.std))

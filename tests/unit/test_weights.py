@@ -28,7 +28,8 @@ from torchvision.models import mnasnet0_5
 from torchvision.ops import FrozenBatchNorm2d
 
 from surgeon.errors import ExitCode, SurgeonError
-from surgeon.models.weights import WeightsFile, load_into, read_weights
+from surgeon.models.fitting import load_into
+from surgeon.models.weights import WeightsFile, read_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable

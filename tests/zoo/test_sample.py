@@ -1,0 +1,79 @@
+"""A diverse sample of real architectures that covers every kind of layer; `make test-all` runs them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from timm.layers import convert_sync_batchnorm, freeze_batch_norm_2d
+from torch import nn
+
+import surgeon
+from surgeon.surgery import adapters, parity
+from tests.zoo.checks import check_architecture, randomise_norms
+
+SAMPLE = [
+    "resnet18",  # plain BatchNorm2d
+    "resnet26d",
+    "res2net50_14w_8s",
+    "resnetv2_50",  # pre-activation
+    "seresnet18" if timm.is_model("seresnet18") else "legacy_seresnet18",
+    "densenet121",  # BatchNormAct2d before the convolution
+    "efficientnet_b0",  # SiLU
+    "tf_efficientnet_lite0",  # ReLU6
+    "mobilenetv3_small_050",  # Hardswish
+    "mobilenetv2_050",
+    "mobileone_s0",  # BatchNorm as an identity branch
+    "regnetx_002",
+    "regnety_002",
+    "cspdarknet53",  # LeakyReLU
+    "hrnet_w18_small",
+    "dla34",
+    "ghostnet_050",
+    "vgg11_bn",
+    "inception_v3",
+    "repvgg_a0",
+    "fastvit_t8",
+    "levit_128s",  # BatchNorm1d on flattened tokens
+    "levit_conv_128s",
+    "efficientvit_m0",  # BatchNorm1d in the head
+    "efficientvit_b0",
+    "repvit_m0_9",
+    "xcit_nano_12_p16_224",  # beside LayerNorm
+    "coatnet_bn_0_rw_224",
+    "tiny_vit_5m_224",
+    "torchvision:resnet18",
+    "torchvision:mnasnet0_5",  # reads versions from the state dict
+    "torchvision:shufflenet_v2_x0_5",
+    "torchvision:googlenet",
+    "torchvision:lraspp_mobilenet_v3_large",  # segmentation: a dict of outputs
+    "torchvision:fasterrcnn_mobilenet_v3_large_320_fpn",  # detection: lists of dicts
+    "torchvision:r3d_18",  # BatchNorm3d
+]
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_architecture(name: str, tmp_path: Path) -> None:
+    check_architecture(name, tmp_path / "checkpoint")
+
+
+def _frozen(model: nn.Module) -> nn.Module:
+    return freeze_batch_norm_2d(model)
+
+
+@pytest.mark.parametrize("change", [convert_sync_batchnorm, _frozen], ids=["synchronised", "frozen"])
+@pytest.mark.parametrize("name", ["resnet18", "efficientnet_b0"])
+def test_changed_layers(name: str, change: object) -> None:
+    model = timm.create_model(name).eval()
+    randomise_norms(model)
+    model = change(model).eval()  # type: ignore[operator]
+    kinds = {layer.kind for layer in adapters.batch_norm_layers(model)}
+    assert kinds <= {"SyncBatchNorm", "SyncBatchNormAct", "FrozenBatchNorm2d", "FrozenBatchNormAct2d"}
+    image = torch.randn(2, 3, 64, 64)
+    original = parity.evaluate_once(model, (image,))
+    converted = surgeon.convert(model, "example-weighted")
+    assert parity.relative_difference(parity.evaluate_once(converted, (image,)), original) == 0
+    weighted = surgeon.convert(model, "example-weighted", alpha=0.1)
+    assert parity.relative_difference(parity.evaluate_once(weighted, (image,)), original) > 1e-4
