@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -154,10 +153,3 @@ def state_sha256(model: nn.Module) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def default_destination(model: str, rewrites: Sequence[str]) -> Path:
-    """A folder name in the current directory that says what is in it."""
-    names = "-".join(Request.parse(text).name for text in rewrites)
-    base = re.sub(r"[^\w.-]+", "-", Path(model).name if "/" in model else model).strip("-.")
-    return Path(f"{base}-{names}")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
+import sys
 from typing import Annotated
 
 import typer
 
 from surgeon import __version__
 from surgeon.cli import convert, demo, inspect, ls, verify
+from surgeon.errors import ExitCode
 
 app = typer.Typer(
     name="surgeon",
@@ -42,13 +46,16 @@ for command in (demo, ls, inspect, convert, verify):
 
 def main() -> None:
     """Entry point of the `surgeon` command."""
-    # Importing torch makes a million objects that live to the end: looking at them again and again
-    # while they are made, and once more at exit, takes seconds.
+    # Importing torch makes a million objects that live to the end. Searching them for garbage while
+    # they are made, and taking them apart one by one at exit, takes seconds.
     gc.set_threshold(200_000)
     try:
         app()
-    finally:
-        gc.freeze()
+    except SystemExit as end:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else ExitCode.DONE)
 
 
 if __name__ == "__main__":

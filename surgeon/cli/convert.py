@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,8 +54,8 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Rewrite BatchNorm layers, prove that nothing else changed, and write a checkpoint."""
-    from surgeon.conversion import default_destination
     from surgeon.errors import SurgeonError
+    from surgeon.models.names import check_model_name
     from surgeon.norms import norms
     from surgeon.surgery.plan import Request
 
@@ -61,6 +63,7 @@ def convert(
         request = Request.parse(text)
         norms[request.name].configure(request.options)
     folder = destination or default_destination(model, bn)
+    check_model_name(model)
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
         from surgeon.atomic import check_destination
@@ -79,6 +82,15 @@ def convert(
         output.emit_json(conversion.model_dump_json(indent=2))
         return
     describe(conversion, dry_run)
+
+
+def default_destination(model: str, rewrites: Sequence[str]) -> Path:
+    """A folder name in the current directory that says what is in it."""
+    from surgeon.surgery.plan import Request
+
+    names = "-".join(Request.parse(text).name for text in rewrites)
+    base = re.sub(r"[^\w.-]+", "-", Path(model).name if "/" in model else model).strip("-.")
+    return Path(f"{base}-{names}")
 
 
 def describe(conversion: Conversion, dry_run: bool) -> None:

@@ -28,6 +28,9 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show every normalisation layer: kind, what is fused into it, its statistics' health."""
+    from surgeon.models.names import check_model_name
+
+    check_model_name(model)
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
         from surgeon.models.sources import example_inputs

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from functools import cache
 from pathlib import Path
 
+from surgeon.errors import SurgeonError, did_you_mean
 from surgeon.models.catalog import CATALOG
 
 _REGISTERED = re.compile(r"^@register_model(?:\(name=\"(\w+)\"\)|\b).*?^def (\w+)", re.MULTILINE | re.DOTALL)
@@ -20,6 +22,21 @@ def architecture_names(library: str) -> list[str]:
         return []
     files = Path(spec.submodule_search_locations[0], "models").rglob("*.py")
     return sorted({name or function for f in files for name, function in _REGISTERED.findall(f.read_text("utf-8"))})
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a MODEL that nothing can build, with the closest names."""
+    if name.startswith(("hf-hub:", "hf_hub:", "local-dir:")) or name in CATALOG or Path(name).is_dir():
+        return
+    library, _, architecture = name.rpartition(":")
+    if library == "torchvision" and architecture in architecture_names("torchvision"):
+        return
+    if not library and architecture.split(".")[0] in architecture_names("timm"):
+        return
+    if os.sep in name or name.startswith("."):
+        raise SurgeonError(f"There is no folder {name!r}.", "MODEL is an architecture's name or a checkpoint folder.")
+    close = did_you_mean(name, all_model_names()) or did_you_mean(architecture, all_model_names())
+    raise SurgeonError(f"There is no model {name!r}.", close or "List them with `surgeon ls models PATTERN`.")
 
 
 def all_model_names() -> list[str]:

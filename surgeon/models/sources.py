@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from surgeon.errors import ExitCode, SurgeonError, did_you_mean, listing
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into
-from surgeon.models.names import all_model_names, architecture_names
+from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.weights import read_weights
 
 
@@ -102,25 +101,14 @@ def build(source: ModelSource) -> nn.Module:
 
 
 def _builder(name: str) -> Callable[[str, bool, dict[str, Any]], LoadedModel]:
+    check_model_name(name)
     if name in CATALOG:
         return _from_catalog
     if name.startswith("torchvision:"):
         return _from_torchvision
-    if name.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
-        return _from_timm
-    if name.split(".")[0] in architecture_names("timm"):
-        return _from_timm
-    if Path(name).is_dir():
+    if Path(name).is_dir() and name not in architecture_names("timm"):
         return _from_folder
-    raise _unknown(name, all_model_names())
-
-
-def _unknown(name: str, known: list[str]) -> SurgeonError:
-    if os.sep in name or name.startswith("."):
-        return SurgeonError(f"There is no folder {name!r}.", "MODEL is an architecture's name or a checkpoint folder.")
-    plain = name.removeprefix("torchvision:")
-    hint = did_you_mean(name, known) or did_you_mean(plain, known)
-    return SurgeonError(f"There is no model {name!r}.", hint or "List them with `surgeon ls models PATTERN`.")
+    return _from_timm
 
 
 def _from_folder(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
@@ -220,8 +208,6 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
     from torchvision import models
 
     architecture = name.removeprefix("torchvision:")
-    if architecture not in models.list_models():
-        raise _unknown(name, [f"torchvision:{known}" for known in models.list_models()])
     best = cast("Any", next(iter(models.get_model_weights(architecture)), None))
     if pretrained and best is None:
         raise SurgeonError(
