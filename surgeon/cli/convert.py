@@ -54,7 +54,6 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Rewrite BatchNorm layers, prove that nothing else changed, and write a checkpoint."""
-    from surgeon.errors import SurgeonError
     from surgeon.models.names import check_model_name
     from surgeon.norms import norms
     from surgeon.surgery.plan import Request
@@ -73,8 +72,6 @@ def convert(
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
         conversion = plan_conversion(loaded, bn, layers)
-    if not conversion.operations:
-        raise SurgeonError("No layer is left to rewrite.", "Check --layers and the selectors behind @.")
     if not dry_run:
         with output.working("Rewriting and comparing with the original…"):
             conversion = perform_conversion(loaded, conversion, folder, overwrite)

@@ -32,7 +32,8 @@ def mix(base: Statistics, other: Statistics, share: Tensor | float) -> Statistic
 
 def pool(parts: Statistics, sizes: Tensor) -> Statistics:
     """Moments of the union of parts stacked along dimension 0, with the given sizes."""
-    weights = (sizes / sizes.sum()).to(parts.mean.dtype).reshape(-1, *[1] * (parts.mean.dim() - 1))
+    sizes = sizes.to(parts.mean.dtype)
+    weights = (sizes / sizes.sum()).reshape(-1, *[1] * (parts.mean.dim() - 1))
     mean = (weights * parts.mean).sum(0)
     var = (weights * (parts.var + (parts.mean - mean).square())).sum(0)
     return Statistics(mean, var)
@@ -42,10 +43,15 @@ def share_within_groups(channels: Statistics, groups: int) -> Statistics:
     """Give every channel of (..., C) statistics the moments of its channel group."""
     if groups == channels.mean.shape[-1]:
         return channels
-    mean, var = (t.reshape(*t.shape[:-1], groups, -1) for t in channels)
+    mean, var = (t.reshape(*t.shape[:-1], groups, t.shape[-1] // groups) for t in channels)
     group_mean = mean.mean(-1, keepdim=True)
     group_var = (var + (mean - group_mean).square()).mean(-1, keepdim=True)
     return Statistics(group_mean.expand_as(mean).flatten(-2), group_var.expand_as(var).flatten(-2))
+
+
+def wide(x: Tensor) -> Tensor:
+    """At least float32: sums of half-precision numbers are not taken in half precision."""
+    return x.float() if x.dtype.itemsize < 4 else x
 
 
 def example_statistics(x: Tensor) -> Statistics:
@@ -80,10 +86,9 @@ def example_weighted(
     channel_groups: int,
 ) -> Tensor:
     """Normalise each example with running statistics into which its own are mixed with weight alpha."""
-    x32 = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     base = share_within_groups(running, channel_groups)
-    own = share_within_groups(example_statistics(x32), channel_groups)
-    return affine(x32, mix(base, own, alpha), weight, bias, eps).to(x.dtype)
+    own = share_within_groups(example_statistics(wide(x)), channel_groups)
+    return affine(wide(x), mix(base, own, alpha), weight, bias, eps).to(x.dtype)
 
 
 def group_bounds(examples: int, size: int, values: int) -> list[tuple[int, int]]:
@@ -91,9 +96,9 @@ def group_bounds(examples: int, size: int, values: int) -> list[tuple[int, int]]
 
     A remainder of one example with a single value has no variance: it joins its neighbour.
     """
-    if examples * values == 1:
-        raise ValueError("Expected more than 1 value per channel when training, got a batch of a single value")
     size = min(size, examples)
+    if size * values == 1:
+        raise ValueError("Expected more than 1 value per channel and group when training: one has no variance")
     starts = list(range(0, examples, size))
     if examples - starts[-1] == 1 and values == 1 and len(starts) > 1:
         starts.pop()
@@ -116,10 +121,7 @@ class GroupwiseBatchNorm(torch.autograd.Function):
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         y = torch.empty_like(x)
-        stat_dtype = (
-            torch.float32 if weight is None and x.dtype.itemsize < 4 else (x if weight is None else weight).dtype
-        )
-        mean = x.new_empty((len(bounds), x.shape[1]), dtype=stat_dtype)
+        mean = x.new_empty((len(bounds), x.shape[1]), dtype=x.dtype if weight is None else weight.dtype)
         inverse_std = torch.empty_like(mean)
         for group, (start, stop) in enumerate(bounds):
             torch.ops.aten.native_batch_norm.out(
@@ -156,11 +158,13 @@ def normalise_groups(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
 ) -> tuple[Tensor, Statistics]:
     """Normalise each group of examples by itself; also return the groups' (G, C) statistics."""
+    if weight is None and x.dtype.itemsize < 4:  # the kernels keep float32 statistics only beside float32 parameters
+        weight, bias = x.new_ones(x.shape[1], dtype=torch.float32), x.new_zeros(x.shape[1], dtype=torch.float32)
     if native.being_traced():
         parts = [x[start:stop] for start, stop in bounds]
         y = torch.cat([F.batch_norm(part, None, None, weight, bias, True, 0.0, eps) for part in parts])
         dims = tuple(d for d in range(x.dim()) if d != 1)
-        moments = [torch.var_mean(part.detach().float(), dim=dims, correction=0) for part in parts]
+        moments = [torch.var_mean(wide(part.detach()), dim=dims, correction=0) for part in parts]
         return y, Statistics(torch.stack([m for _, m in moments]), torch.stack([v for v, _ in moments]))
     y, mean, inverse_std = GroupwiseBatchNorm.apply(x, weight, bias, bounds, eps)
     return y, Statistics(mean, (inverse_std.pow(-2) - eps).clamp_(min=0))

@@ -9,7 +9,7 @@ layer also did (dropout, activation) is done after it as before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 import torch.fx
@@ -53,7 +53,7 @@ class GroupStatistics:
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
         with torch.no_grad():
-            examples = statistics.example_statistics(x.float() if x.dtype.itemsize < 4 else x)
+            examples = statistics.example_statistics(statistics.wide(x))
             norm.update_running(statistics.pool(examples, x.new_ones(len(x))))
         return F.group_norm(x, norm.channel_groups, norm.weight, norm.bias, norm.eps)
 
@@ -167,6 +167,15 @@ class SurgicalNorm(nn.Module):
         scale = weight * (var + self.eps).rsqrt()
         return x * scale + (bias - mean * scale)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """As the original: old files have no batch counter, and a frozen layer has no use for one."""
+        counter = f"{prefix}num_batches_tracked"
+        if self.num_batches_tracked is None:
+            state_dict.pop(counter, None)
+        else:
+            state_dict.setdefault(counter, torch.zeros_like(self.num_batches_tracked))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def _check_non_zero_input_channels(self, x: Tensor) -> None:
         """Read by SyncBatchNorm's forward."""
 
@@ -178,6 +187,12 @@ class SurgicalNorm(nn.Module):
             f"{name}({', '.join(f'{k}={v}' for k, v in config)})" for name, config in self.rewrites.items()
         )
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, rewrites=[{rewrites}]"
+
+
+def check_channels(x: Tensor, channels: int) -> None:
+    """Neither the kernels nor broadcasting would notice."""
+    if x.dim() < 2 or x.shape[1] != channels:
+        raise RuntimeError(f"Expected an input of {channels} channels, got one of shape {tuple(x.shape)}")
 
 
 @torch.fx.wrap  # feature extractors trace networks symbolically: this stays one step of theirs
@@ -192,6 +207,7 @@ def infer_example_weighted(
     channel_groups: int,
 ) -> Tensor:
     """Example weighting by the compiled kernel where it applies, by torch elsewhere."""
+    check_channels(x, len(mean))
     if channel_groups == len(mean):
         y = native.example_weighted(x, mean, var, weight, bias, alpha, eps)
         if y is not None:

@@ -46,8 +46,7 @@ def example_weighted(
     eps: float,
 ) -> Tensor | None:
     """Example-weighted normalisation of (N, C, ...) in one pass over memory, or None if it does not apply."""
-    library = _library()
-    if library is None or not _applies(x, mean, var, weight, bias, alpha):
+    if being_traced() or not _applies(x, mean, var, weight, bias, alpha) or (library := _library()) is None:
         return None
     if x.is_contiguous():
         kernel = library.example_weighted_rows
@@ -75,7 +74,7 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def _applies(x: Tensor, *others: Tensor | None) -> bool:
-    if being_traced() or x.dim() < 3 or x.numel() == 0:
+    if x.dim() < 3 or x.numel() == 0:
         return False
     tensors = [x, *(t for t in others if t is not None)]
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):

@@ -38,8 +38,10 @@ class BatchGroupStatistics:
         import torch
 
         from surgeon.layers import statistics
+        from surgeon.layers.surgical import check_channels
 
-        per_example = statistics.example_statistics(x.float() if x.dtype.itemsize < 4 else x)
+        check_channels(x, norm.num_features)
+        per_example = statistics.example_statistics(statistics.wide(x))
         # One value has no variance, but a group of channels of one position has.
         values = x[0, 0].numel() * (norm.num_features // norm.channel_groups)
         bounds = statistics.group_bounds(len(x), self.examples, values)
@@ -55,7 +57,7 @@ class BatchGroupStatistics:
         norm.update_running(statistics.pool(statistics.Statistics(*(t.detach() for t in groups)), sizes))
         shared = statistics.share_within_groups(groups, norm.channel_groups)
         own = statistics.Statistics(*(t.repeat_interleave(sizes, dim=0) for t in shared))
-        return statistics.affine(x, own, norm.weight, norm.bias, norm.eps).to(x.dtype)
+        return statistics.affine(statistics.wide(x), own, norm.weight, norm.bias, norm.eps).to(x.dtype)
 
 
 def _objection(norm: SurgicalNorm, config: BatchGroupConfig) -> str:

@@ -40,7 +40,9 @@ class GhostStatistics:
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
         from surgeon.layers import statistics
+        from surgeon.layers.surgical import check_channels
 
+        check_channels(x, norm.num_features)
         positions = x[0, 0].numel()
         bounds = statistics.group_bounds(len(x), self.size, positions)
         y, groups = statistics.normalise_groups(x, norm.weight, norm.bias, bounds, norm.eps)

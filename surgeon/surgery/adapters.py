@@ -48,6 +48,17 @@ FLAVOURS: dict[type[nn.Module], Flavour] = {
 }
 
 
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
 @dataclass(frozen=True)
 class NormLayer:
     """A normalisation layer of a network, under its full name."""
@@ -139,7 +150,9 @@ def to_surgical(layer: NormLayer) -> SurgicalNorm:
     if flavour.synchronised:
         norm.training_rule = SynchronisedStatistics()
         norm.process_group = module.process_group
-    norm.train(module.training)
+    norm.training = module.training  # its parts keep their own mode
+    for hooks in _HOOKS:
+        setattr(norm, hooks, getattr(module, hooks))
     reference = norm.running_mean if weight is None else weight
     return norm if reference is None else _on_device_of(norm, reference)
 
@@ -192,6 +205,7 @@ class TokenLinearNorm(nn.Module):
         super().__init__()
         self.linear = original.linear
         self.bn = norm
+        self.training = original.training
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.linear(x)

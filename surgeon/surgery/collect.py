@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from surgeon.errors import SurgeonError
@@ -23,22 +23,40 @@ def collect_statistics(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
     layers = [cast("SurgicalNorm", module) for module in model.modules() if _lacks_statistics(module)]
     if not layers:
         raise SurgeonError("Every layer has its running statistics already; there is nothing to collect.")
-    momenta = [layer.momentum for layer in layers]
+    before = [_state(layer) for layer in layers]
+    try:
+        with evaluating(model), torch.no_grad():
+            _average_batches(model, layers, batches)
+    except BaseException:
+        for layer, state in zip(layers, before, strict=True):
+            for name, value in state.items():
+                setattr(layer, name, value)
+        raise
+    for layer, state in zip(layers, before, strict=True):
+        layer.momentum, layer.training = state["momentum"], state["training"]
+    return model
+
+
+def _state(layer: SurgicalNorm | _BatchNorm) -> dict[str, Any]:
+    """What collecting changes of a layer, as it is now."""
+    names = ("running_mean", "running_var", "num_batches_tracked", "momentum", "training")
+    values = {name: getattr(layer, name) for name in names}
+    if not isinstance(layer, SurgicalNorm):
+        values["track_running_stats"] = layer.track_running_stats
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in values.items()}
+
+
+def _average_batches(model: nn.Module, layers: list[SurgicalNorm], batches: Iterable[Any]) -> None:
+    for layer in layers:
+        make_room(layer)
+        layer.momentum = None  # a plain average over the batches
+        layer.training = True
     seen = 0
-    with evaluating(model), torch.no_grad():
-        for layer in layers:
-            make_room(layer)
-            layer.momentum = None  # a plain average over the batches
-            layer.training = True
-        for batch in batches:
-            model(batch[0] if isinstance(batch, tuple | list) else batch)
-            seen += 1
-        for layer, momentum in zip(layers, momenta, strict=True):
-            layer.momentum = momentum
-            layer.training = False
+    for batch in batches:
+        model(batch[0] if isinstance(batch, tuple | list) else batch)
+        seen += 1
     if not seen:
         raise SurgeonError("No batch was given to collect statistics from.")
-    return model
 
 
 def _lacks_statistics(module: nn.Module) -> bool:

@@ -98,7 +98,7 @@ def statistics_health(module: nn.Module) -> list[str]:
             problems.append(f"negative variance in {negative} of {len(var)} channels")
         if _never_updated(module):
             problems.append("statistics never updated")
-    elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+    elif isinstance(module, nn.modules.batchnorm._BatchNorm | SurgicalNorm):
         problems.append("no running statistics")
     return problems
 

@@ -113,6 +113,8 @@ def resolve_plan(model: nn.Module, requests: Sequence[Request], layers: str | No
         matches = [name for name in matches if name in selected]
         for name, options in _options_per_layer(request, matches).items():
             wanted.setdefault(name, {})[request.name] = options
+    if not wanted:
+        raise SurgeonError("No layer is left to rewrite.", "What @ and --layers select has no layer in common.")
     objections: list[str] = []
     operations = [_operation(layer, wanted[layer.name], objections) for layer in candidates if layer.name in wanted]
     if objections:
@@ -195,7 +197,12 @@ def _options_per_layer(request: Request, layers: Sequence[str]) -> dict[str, dic
 def select(names: Sequence[str], selector: str) -> list[str]:
     """Names that a selector picks: globs, `stem`, `stage2`, `last`, `depth=0.5-1`; several with commas."""
     picked: set[str] = set()
-    for part in filter(None, (p.strip() for p in _split_outside_brackets(selector))):
+    parts = [part for p in _split_outside_brackets(selector) if (part := p.strip())]
+    if not parts:
+        raise SurgeonError(
+            f"The selector {selector!r} is empty.", "Write a glob ('layer[34].*'), stem, stage2 or last."
+        )
+    for part in parts:
         matches = _select_one(names, part)
         if not matches:
             roots = list(dict.fromkeys(_stage_of(name) or name for name in names))
@@ -223,7 +230,7 @@ def _select_one(names: Sequence[str], part: str) -> list[str]:
         chosen = stages[index] if 0 <= index < len(stages) else None
         if chosen:
             return [name for name in names if _stage_of(name) == chosen]
-    if match := re.fullmatch(r"depth=([\d.]+)-([\d.]+)", part):
+    if match := re.fullmatch(r"depth=(\d*\.?\d+)-(\d*\.?\d+)", part):
         low, high = (float(bound) * (len(names) - 1) for bound in match.groups())
         return [name for i, name in enumerate(names) if low <= i <= high]
     return [name for name in names if fnmatchcase(name, part)]

@@ -1,0 +1,524 @@
+"""What every rewrite promises, checked for all of them: a new variant is covered without an edit here."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+import torch
+import torch.fx
+from pydantic import ValidationError
+from timm.layers import BatchNormAct2d, FrozenBatchNormAct2d
+from torch import Tensor, nn
+from torchvision.ops import FrozenBatchNorm2d
+
+from surgeon.errors import SurgeonError
+from surgeon.layers.surgical import SurgicalNorm
+from surgeon.norms import NormVariant, Phase, norms
+from surgeon.surgery.adapters import NormLayer, to_surgical
+from surgeon.surgery.apply import convert
+from surgeon.surgery.plan import Request
+from tests.helpers import randn, randomise, small_images, small_resnet
+
+CHANNELS = 6
+BATCH = 7  # odd, and with groups of 3 the last group is a single example
+
+Specs = tuple[str, ...]
+
+
+def spec_text(name: str, options: dict[str, Any]) -> str:
+    return f"{name}:{','.join(f'{key}={value}' for key, value in options.items())}"
+
+
+def lively_specs(variant: NormVariant) -> Iterator[str]:
+    """A variant at settings that show on small tensors: groups of 3, the top of a swept range, every choice."""
+    fields = variant.config.model_fields
+    sweeps = {key: (field.json_schema_extra or {}).get("sweep") for key, field in fields.items()}
+    options = {key: sweep[1] for key, sweep in sweeps.items() if sweep}
+    options |= {key: 3 for key, field in fields.items() if type(field.default) is int}
+    choices = {
+        key: get_args(field.annotation) for key, field in fields.items() if get_origin(field.annotation) is Literal
+    }
+    for chosen in itertools.product(*choices.values()):
+        yield spec_text(variant.name, options | dict(zip(choices, chosen, strict=True)))
+
+
+def phases(specs: Specs) -> set[Phase]:
+    return {phase for spec in specs for phase in norms[Request.parse(spec).name].changes}
+
+
+SINGLE: list[Specs] = [(spec,) for name in norms for spec in lively_specs(norms[name])]
+COMPOSED: list[Specs] = [
+    ("ghost:size=3", "example-weighted:alpha=0.3"),
+    ("batch-group:channel_groups=3,examples_per_group=3", "example-weighted:alpha=0.3"),
+]
+EVERY = SINGLE + COMPOSED
+every_rewrite = pytest.mark.parametrize("specs", EVERY, ids=" + ".join)
+every_rewrite_of_inference_alone = pytest.mark.parametrize(
+    "specs", [specs for specs in EVERY if Phase.TRAINING not in phases(specs)], ids=" + ".join
+)
+every_variant = pytest.mark.parametrize("name", list(norms))
+
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], torch.memory_format]] = {
+    "1d": (lambda: nn.BatchNorm1d(CHANNELS), (), torch.contiguous_format),
+    "1d-sequence": (lambda: nn.BatchNorm1d(CHANNELS), (5,), torch.contiguous_format),
+    "2d": (lambda: nn.BatchNorm2d(CHANNELS, eps=1e-3), (4, 3), torch.contiguous_format),
+    "2d-channels-last": (lambda: nn.BatchNorm2d(CHANNELS), (4, 3), torch.channels_last),
+    "3d": (lambda: nn.BatchNorm3d(CHANNELS), (2, 4, 3), torch.contiguous_format),
+    "3d-channels-last": (lambda: nn.BatchNorm3d(CHANNELS), (2, 4, 3), torch.channels_last_3d),
+    "unaffine": (lambda: nn.BatchNorm2d(CHANNELS, affine=False), (4, 3), torch.contiguous_format),
+    "momentum-none": (lambda: nn.BatchNorm2d(CHANNELS, momentum=None), (4, 3), torch.contiguous_format),
+    "relu": (lambda: BatchNormAct2d(CHANNELS, act_layer=nn.ReLU), (4, 3), torch.contiguous_format),
+    "silu": (lambda: BatchNormAct2d(CHANNELS, act_layer=nn.SiLU), (4, 3), torch.channels_last),
+    "sync": (lambda: nn.SyncBatchNorm(CHANNELS), (4, 3), torch.contiguous_format),
+    "frozen-torchvision": (lambda: FrozenBatchNorm2d(CHANNELS), (4, 3), torch.contiguous_format),
+    "frozen-timm": (lambda: FrozenBatchNormAct2d(CHANNELS, act_layer=nn.SiLU), (4, 3), torch.contiguous_format),
+}
+FROZEN = [kind for kind in LAYERS if "frozen" in kind]
+every_frozen_layer = pytest.mark.parametrize("kind", FROZEN)
+every_trainable_layer = pytest.mark.parametrize("kind", [kind for kind in LAYERS if kind not in FROZEN])
+
+
+def make(kind: str = "2d") -> tuple[nn.Module, Tensor]:
+    """A layer with random state in evaluation mode, and an input with a mean and a scale of its own."""
+    build, positions, memory_format = LAYERS[kind]
+    x = 0.3 + 1.7 * randn(BATCH, CHANNELS, *positions)
+    return randomise(build()).eval(), x.to(memory_format=memory_format)
+
+
+def identity_specs(specs: Specs, layer: nn.Module) -> Specs:
+    """The same rewrites at the settings where they must equal the original in evaluation."""
+    result = []
+    for request in map(Request.parse, specs):
+        identity = norms[request.name].identity
+        if identity is None:
+            pytest.skip(f"{request.name} has no identity setting")
+        norm = to_surgical(NormLayer("", copy.deepcopy(layer)))
+        result.append(spec_text(request.name, {**request.options, **identity(norm)}))
+    return tuple(result)
+
+
+def as_bits(layer: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in layer.state_dict().items()}
+
+
+def assert_same_state(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def outputs_and_gradients(layer: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    """Output and the gradients of input and parameters, under a loss that no symmetry can hide."""
+    x = x.clone().requires_grad_()
+    y = layer(x)
+    (y * randn(*y.shape, seed=9, dtype=y.dtype)).sum().backward()
+    gradients = {f"gradient of {name}": parameter.grad for name, parameter in layer.named_parameters()}
+    return {"output": y.detach(), "gradient of input": x.grad, **gradients}
+
+
+# ---- evaluation ----
+
+
+def assert_identical_in_evaluation(specs: Specs, kind: str) -> None:
+    layer, x = make(kind)
+    converted = convert(layer, *identity_specs(specs, layer))
+    assert isinstance(converted, SurgicalNorm)
+    assert not converted.training
+    with torch.no_grad():
+        expected, actual = layer(x.clone()), converted(x.clone())
+    torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
+    assert actual.stride() == expected.stride()
+
+
+@every_trainable_layer
+@every_rewrite
+def test_at_its_identity_setting_evaluation_is_the_original(specs: Specs, kind: str) -> None:
+    assert_identical_in_evaluation(specs, kind)
+
+
+@every_frozen_layer
+@every_rewrite
+def test_a_frozen_layer_is_refused_or_stays_the_original_in_evaluation(specs: Specs, kind: str) -> None:
+    try:
+        assert_identical_in_evaluation(specs, kind)
+    except SurgeonError as error:
+        assert "is frozen" in error.message  # noqa: PT017
+        assert Phase.TRAINING in phases(specs)
+
+
+@every_frozen_layer
+@every_rewrite_of_inference_alone
+def test_a_frozen_layer_trains_as_it_was(specs: Specs, kind: str) -> None:
+    layer, x = make(kind)
+    converted = convert(layer, *specs).train()
+    assert torch.equal(converted(x.clone()), layer.train()(x.clone()))
+    assert_same_state(as_bits(converted), as_bits(layer))
+
+
+@every_trainable_layer
+@every_rewrite
+def test_evaluating_an_example_does_not_depend_on_its_batch(specs: Specs, kind: str) -> None:
+    layer, x = make(kind)
+    converted = convert(layer, *specs)
+    with torch.no_grad():
+        together = converted(x.clone())
+        assert together.stride() == layer(x.clone()).stride()
+        for index in range(len(x)):
+            alone = converted(x[index : index + 1].clone())
+            torch.testing.assert_close(alone, together[index : index + 1], rtol=1e-5, atol=1e-5)
+
+
+@every_rewrite
+def test_evaluation_leaves_the_layer_alone_and_is_deterministic(specs: Specs) -> None:
+    layer, x = make()
+    converted = convert(layer, *specs)
+    before = as_bits(converted)
+    assert torch.equal(converted(x), converted(x))
+    assert_same_state(as_bits(converted), before)
+
+
+@every_rewrite
+def test_evaluation_takes_an_empty_batch_like_the_original(specs: Specs) -> None:
+    layer, x = make()
+    assert convert(layer, *specs)(x[:0]).shape == layer(x[:0]).shape
+
+
+@pytest.mark.parametrize("channels", [1, CHANNELS // 2, 2 * CHANNELS])
+@every_rewrite
+def test_another_number_of_channels_is_refused_like_by_the_original(specs: Specs, channels: int) -> None:
+    layer, _ = make()
+    converted = convert(layer, *specs)
+    for batch in (1, 2):
+        with torch.no_grad(), pytest.raises(RuntimeError):
+            converted(randn(batch, channels, 4, 3))
+
+
+# ---- training ----
+
+
+@every_trainable_layer
+@every_rewrite
+def test_training_moves_the_running_statistics_and_evaluation_then_uses_them(specs: Specs, kind: str) -> None:
+    layer, x = make(kind)
+    converted = convert(layer, *specs)
+    with torch.no_grad():
+        before, state = converted(x.clone()), as_bits(converted)
+        y = converted.train()(x.clone())
+        after = converted.eval()(x.clone())
+    assert y.shape == x.shape
+    assert y.stride() == before.stride()
+    assert torch.isfinite(y).all()
+    assert converted.num_batches_tracked == state["num_batches_tracked"] + 1
+    for name in ("running_mean", "running_var"):
+        assert not torch.isclose(getattr(converted, name), state[name]).any()
+    assert not torch.allclose(after, before)
+
+
+@every_rewrite
+def test_training_is_deterministic(specs: Specs) -> None:
+    layer, x = make()
+    first, second = (convert(layer, *specs).train() for _ in range(2))
+    assert torch.equal(first(x), second(x))
+    assert_same_state(as_bits(first), as_bits(second))
+
+
+@every_trainable_layer
+@every_rewrite_of_inference_alone
+def test_a_rewrite_of_inference_alone_trains_like_the_original(specs: Specs, kind: str) -> None:
+    layer, x = make(kind)
+    converted = convert(layer, *specs).train()
+    layer.train()
+    for step in range(3):
+        theirs, ours = (outputs_and_gradients(each, x + step) for each in (layer, converted))
+        assert_same_state(ours, theirs)
+    assert_same_state(as_bits(converted), as_bits(layer))
+
+
+@pytest.mark.parametrize("kind", ["1d", "1d-sequence", "2d-channels-last"])
+@pytest.mark.parametrize("batch", [2, 3, 4, 5])
+@every_rewrite
+def test_training_takes_any_batch(specs: Specs, batch: int, kind: str) -> None:
+    layer, x = make(kind)
+    converted = convert(layer, *specs).train()
+    for name, value in outputs_and_gradients(converted, x[:batch]).items():
+        assert torch.isfinite(value).all(), name
+    for name, value in converted.state_dict().items():
+        assert torch.isfinite(value).all(), name
+
+
+@every_rewrite
+def test_training_on_one_value_per_channel_is_refused_like_by_the_original(specs: Specs) -> None:
+    layer, x = make("1d")
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        convert(layer, *identity_specs(specs, layer)).train()(x[:1])
+
+
+@pytest.mark.parametrize("kind", ["1d", "2d", "2d-channels-last", "silu"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@every_rewrite
+def test_gradients_reach_input_weight_and_bias(specs: Specs, training: bool, kind: str) -> None:
+    layer, x = make(kind)
+    results = outputs_and_gradients(convert(layer, *specs).train(training), x)
+    for name in ("gradient of input", "gradient of weight", "gradient of bias"):
+        assert torch.isfinite(results[name]).all(), name
+        assert results[name].abs().sum() > 1e-3, name
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@every_rewrite
+def test_gradients_are_those_of_finite_differences(specs: Specs, training: bool) -> None:
+    layer, _ = make("1d-sequence")
+    converted = convert(layer.double(), *specs).train(training)
+
+    def run(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.func.functional_call(converted, {"weight": weight, "bias": bias}, (x,))
+
+    x = randn(4, CHANNELS, 2, dtype=torch.float64).requires_grad_()
+    parameters = (converted.weight.detach().clone().requires_grad_(), converted.bias.detach().clone().requires_grad_())
+    assert torch.autograd.gradcheck(run, (x, *parameters))
+
+
+# ---- number formats ----
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@every_rewrite
+def test_float64_stays_float64(specs: Specs, training: bool) -> None:
+    layer, x = make()
+    single, double = convert(layer, *specs).train(training), convert(layer.double(), *specs).train(training)
+    y = double(x.double())
+    assert y.dtype == torch.float64
+    torch.testing.assert_close(y, single(x).double(), rtol=1e-5, atol=1e-5)
+    for name in ("running_mean", "running_var"):
+        assert getattr(double, name).dtype == torch.float64
+        torch.testing.assert_close(getattr(double, name), getattr(single, name).double(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["2d", "unaffine"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@every_rewrite
+def test_bfloat16_inputs_are_normalised_as_exactly_as_they_can_be_written(
+    specs: Specs, training: bool, kind: str
+) -> None:
+    layer, x = make(kind)
+    x = (x + 20).bfloat16()
+    single = convert(layer, *specs).train(training)
+    half = copy.deepcopy(single)
+    expected, y = single(x.float()), half(x)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), expected, rtol=2**-7, atol=2**-7)
+    for name in ("running_mean", "running_var"):
+        assert getattr(half, name).dtype == torch.float32
+        torch.testing.assert_close(getattr(half, name), getattr(single, name), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["2d", "unaffine"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@every_rewrite
+def test_a_bfloat16_layer_is_close_to_float32(specs: Specs, training: bool, kind: str) -> None:
+    layer, x = make(kind)
+    single = convert(layer, *specs).train(training)
+    half = copy.deepcopy(single).bfloat16()
+    expected, y = single(x.bfloat16().float()), half(x.bfloat16())
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), expected, rtol=0.05, atol=0.05)
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(getattr(half, name).float(), getattr(single, name), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@every_rewrite
+def test_the_weight_of_the_example_follows_the_layer_to_its_dtype(specs: Specs, dtype: torch.dtype) -> None:
+    converted = convert(make()[0], *specs)
+    alpha = converted.alpha.clone()
+    assert "alpha" not in converted.state_dict()
+    moved = converted.to(dtype)
+    assert moved.alpha.dtype == dtype
+    torch.testing.assert_close(moved.alpha, alpha.to(dtype))
+
+
+# ---- compilation ----
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@every_rewrite
+def test_compiled_equals_eager(specs: Specs, training: bool) -> None:
+    torch._dynamo.reset()
+    layer, x = make()
+    eager = convert(layer.double(), *specs).train(training)
+    compiled = copy.deepcopy(eager)
+    compiled.compile(backend="aot_eager")
+    expected, actual = ({**outputs_and_gradients(each, x.double()), **each.state_dict()} for each in (eager, compiled))
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@every_rewrite
+def test_compiles_into_one_graph(specs: Specs, training: bool) -> None:
+    torch._dynamo.reset()
+    layer, x = make()
+    torch.compile(convert(layer, *specs).train(training), backend="eager", fullgraph=True)(x)
+
+
+@every_rewrite
+def test_a_network_is_traced_symbolically_like_the_original(specs: Specs) -> None:
+    """torchvision's and timm's feature extractors trace networks with torch.fx."""
+    converted, images = convert(small_resnet(), *specs), small_images()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.fx.symbolic_trace(converted)(images), converted(images))
+
+
+def test_compiled_by_inductor_equals_eager() -> None:
+    torch._dynamo.reset()
+    layer, x = make("2d-channels-last")
+    eager = convert(layer, *COMPOSED[0])
+    compiled = torch.compile(copy.deepcopy(eager))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), eager(x), rtol=1e-5, atol=1e-5)
+
+
+# ---- state ----
+
+
+@pytest.mark.parametrize(
+    ("specs", "kind"),
+    [(s, kind) for s in EVERY for kind in LAYERS if kind not in FROZEN or Phase.TRAINING not in phases(s)],
+    ids=lambda value: value if isinstance(value, str) else " + ".join(value),
+)
+def test_state_has_the_original_names_and_loads_back_into_the_original_class(specs: Specs, kind: str) -> None:
+    layer, x = make(kind)
+    converted = convert(layer, *identity_specs(specs, layer))
+    converted.train()(x.clone())
+    assert list(converted.state_dict()) == list(layer.state_dict())
+    plain = LAYERS[kind][0]()
+    plain.load_state_dict(converted.state_dict(), strict=True)
+    with torch.no_grad():
+        torch.testing.assert_close(converted.eval()(x.clone()), plain.eval()(x.clone()), rtol=1e-6, atol=1e-6)
+
+
+@every_rewrite
+def test_a_converted_network_loads_back_into_the_plain_one(specs: Specs) -> None:
+    plain, images = small_resnet(), small_images(BATCH)
+    converted = convert(plain, *identity_specs(specs, nn.BatchNorm2d(CHANNELS)))
+    converted.train()(images).sum().backward()
+    assert list(converted.state_dict()) == list(plain.state_dict())
+    plain.load_state_dict(converted.state_dict(), strict=True)
+    with torch.no_grad():
+        torch.testing.assert_close(converted.eval()(images), plain(images), rtol=1e-5, atol=1e-5)
+
+
+@every_rewrite
+def test_a_layer_restored_from_its_state_continues_where_it_stopped(specs: Specs) -> None:
+    layer, x = make("momentum-none")
+    trained = convert(layer, *specs).train()
+    for step in range(3):
+        trained(x + step)
+    restored = convert(LAYERS["momentum-none"][0](), *specs).train()
+    restored.load_state_dict(trained.state_dict(), strict=True)
+    assert torch.equal(trained(x), restored(x))
+    assert_same_state(as_bits(trained), as_bits(restored))
+    assert torch.equal(trained.eval()(x), restored.eval()(x))
+
+
+@every_rewrite
+def test_a_file_from_before_the_batch_counter_loads_like_into_the_original(specs: Specs) -> None:
+    layer, _ = make()
+    old = {name: value for name, value in layer.state_dict().items() if name != "num_batches_tracked"}
+    LAYERS["2d"][0]().load_state_dict(dict(old), strict=True)
+    convert(layer, *specs).load_state_dict(dict(old), strict=True)
+
+
+@every_frozen_layer
+@every_rewrite_of_inference_alone
+def test_a_frozen_layer_ignores_the_batch_counter_of_a_file_like_the_original(specs: Specs, kind: str) -> None:
+    layer, _ = make(kind)
+    thawed = make("2d")[0].state_dict()
+    layer.load_state_dict(dict(thawed), strict=True)
+    convert(layer, *specs).load_state_dict(dict(thawed), strict=True)
+
+
+@every_rewrite
+def test_a_copy_is_equal_and_independent(specs: Specs) -> None:
+    layer, x = make("silu")
+    converted = convert(layer, *specs)
+    before, y = as_bits(converted), converted(x)
+    duplicate = copy.deepcopy(converted)
+    assert duplicate.rewrites == converted.rewrites
+    assert torch.equal(duplicate(x), y)
+    outputs_and_gradients(duplicate.train(), x)
+    assert not converted.training
+    assert converted.weight.grad is None
+    assert_same_state(as_bits(converted), before)
+    assert torch.equal(converted(x), y)
+
+
+@every_rewrite
+def test_a_pickled_layer_is_the_same_layer(specs: Specs) -> None:
+    layer, x = make("silu")
+    converted = convert(layer, *specs)
+    file = io.BytesIO()
+    torch.save(converted, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    assert torch.equal(loaded(x), converted(x))
+    assert torch.equal(loaded.train()(x), converted.train()(x))
+
+
+@every_trainable_layer
+@every_rewrite
+def test_buffers_stay_in_place_and_hold_all_state(specs: Specs, kind: str) -> None:
+    """DistributedDataParallel broadcasts registered buffers by reference: none may be exchanged or hidden."""
+    layer, x = make(kind)
+    converted = convert(layer, *specs).train()
+    buffers = dict(converted.named_buffers())
+    assert set(buffers) == {*dict(layer.named_buffers()), "alpha"}
+    for step in range(3):
+        converted(x + step)
+    converted.eval()(x.clone())
+    assert {name: id(t) for name, t in converted.named_buffers()} == {name: id(t) for name, t in buffers.items()}
+    hidden = [*vars(converted).values(), *vars(converted.training_rule).values()]
+    assert not any(isinstance(value, Tensor) for value in hidden)
+
+
+# ---- registration ----
+
+
+@every_variant
+def test_every_option_is_documented_and_fixed(name: str) -> None:
+    variant = norms[name]
+    assert variant.summary
+    assert variant.paper
+    assert variant.version >= 1
+    assert variant.changes
+    config = variant.configure({})
+    for key, field in variant.config.model_fields.items():
+        assert (field.description or "").strip(), f"{name}: {key} is not documented"
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(config, key, field.default)
+
+
+@every_variant
+def test_an_unknown_option_is_refused(name: str) -> None:
+    with pytest.raises(SurgeonError, match="has no option 'colour'"):
+        norms[name].configure({"colour": 1})
+
+
+@every_variant
+def test_a_swept_option_takes_both_ends_of_its_range(name: str) -> None:
+    variant = norms[name]
+    for key, field in variant.config.model_fields.items():
+        for end in (field.json_schema_extra or {}).get("sweep", []):
+            assert math.isclose(getattr(variant.configure({key: end}), key), end)
+
+
+def test_variants_are_listed_without_importing_torch() -> None:
+    code = "import sys, surgeon.norms; assert list(surgeon.norms.norms); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
