@@ -16,8 +16,9 @@ UNFINISHED = ".unfinished-"
 
 def check_destination(folder: Path, overwrite: bool) -> None:
     """Refuse a destination that holds something, before any work is done."""
-    if folder.exists() and not folder.is_dir():
-        raise SurgeonError(f"{folder} exists and is not a folder.", "Choose another destination with -o.")
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise SurgeonError(f"{place} exists and is not a folder.", "Choose another destination with -o.")
     if folder.is_dir() and not overwrite and any(not _unfinished(entry) for entry in folder.iterdir()):
         raise SurgeonError(f"{folder} already exists.", "Pass --overwrite to replace it, or another folder with -o.")
     writable = next((parent for parent in (folder, *folder.resolve().parents) if parent.exists()), folder)
@@ -27,8 +28,13 @@ def check_destination(folder: Path, overwrite: bool) -> None:
 
 @contextmanager
 def staged(folder: Path, files: Sequence[str]) -> Iterator[Path]:
-    """A temporary folder inside the destination; when all is well its files are moved up, in the given order."""
+    """A temporary folder inside the destination; when all is well its files are moved up, in the given order.
+
+    Whatever fails, the destination is as it was before.
+    """
     created = [place for place in (folder, *folder.parents) if not place.exists()]
+    moved: list[str] = []
+    stage = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _remove_unfinished(folder)
@@ -36,18 +42,41 @@ def staged(folder: Path, files: Sequence[str]) -> Iterator[Path]:
         yield stage
         for name in files:
             _flush(stage / name)
+        for name in files:
+            _keep_old(folder / name, stage)
+            moved.append(name)
             os.replace(stage / name, folder / name)
-        stage.rmdir()
         _flush(folder)
     except BaseException as error:
+        if stage is not None:
+            _restore(folder, stage, moved)
         _remove_unfinished(folder)
         for place in created:
             with suppress(OSError):  # somebody else may have put something there
                 place.rmdir()
         if not isinstance(error, OSError):
             raise
-        reason = error.strerror or error
-        raise SurgeonError(f"Could not write {folder}: {reason}.", exit_code=ExitCode.FAILED) from error
+        raise SurgeonError(
+            f"Could not write {folder}: {error.strerror or error}.", exit_code=ExitCode.FAILED
+        ) from error
+    _remove_unfinished(folder)
+
+
+def _keep_old(path: Path, stage: Path) -> None:
+    if path.exists():
+        try:
+            os.link(path, stage / f"old-{path.name}")
+        except OSError:  # a file system without hard links
+            shutil.copy2(path, stage / f"old-{path.name}")
+
+
+def _restore(folder: Path, stage: Path, moved: Sequence[str]) -> None:
+    for name in moved:
+        old = stage / f"old-{name}"
+        if old.exists():
+            os.replace(old, folder / name)
+        elif not (stage / name).exists():
+            (folder / name).unlink(missing_ok=True)
 
 
 def _unfinished(entry: Path) -> bool:

@@ -15,16 +15,25 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import surgeon
 from surgeon.atomic import check_destination, staged
 from surgeon.errors import SurgeonError
-from surgeon.models.sources import LoadedModel, ModelSource, Origin, build, load_model, timm_preprocessing
+from surgeon.models.sources import (
+    LoadedModel,
+    ModelSource,
+    Origin,
+    build,
+    example_inputs,
+    load_model,
+    timm_preprocessing,
+)
 from surgeon.record import CARD, CONFIG, SURGERY, WEIGHTS, Surgery, SurgeryFile, read_surgery, read_tensors, sha256_of
 from surgeon.report.card import model_card
+from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, surgical_layers
 from surgeon.surgery.collect import make_room
 from surgeon.surgery.plan import ResolvedPlan
@@ -38,8 +47,9 @@ def open_model(
     """Any MODEL of the command line: a checkpoint folder, a bundled model, or an architecture's name."""
     folder = ASSETS / name if name and (ASSETS / name / SURGERY).is_file() else Path(name)
     if (folder / SURGERY).is_file() and weights is None and (pretrained or folder == Path(name)):
-        if num_classes is not None:
-            raise SurgeonError("--num-classes does not go with a checkpoint folder, whose classes are fixed.")
+        if num_classes is not None or not pretrained:
+            option = "--no-pretrained" if not pretrained else "--num-classes"
+            raise SurgeonError(f"{option} does not go with a checkpoint folder, which has its own weights and classes.")
         loaded = load_checkpoint(folder)
         loaded.name = name
         return loaded
@@ -76,6 +86,9 @@ def _fill(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
     for name, norm in surgical_layers(model).items():
         if norm.running_mean is None and f"{name}.running_mean".lstrip(".") in state:
             make_room(norm)  # statistics that were collected after the network was built
+    precisions = {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}
+    if len(precisions) == 1:
+        model.to(precisions.pop())
     # The layers' versions, which safetensors does not keep, are those of the code that wrote the file.
     versioned = OrderedDict(state)
     versioned._metadata = getattr(model.state_dict(), "_metadata", None)  # type: ignore[attr-defined]
@@ -111,7 +124,10 @@ def save(
     )
     with staged(folder, (WEIGHTS, CONFIG, CARD, SURGERY)) as stage:
         metadata = {"format": "pt", "surgeon": surgery.model_dump_json()}
-        save_file(_tensors_to_save(model), stage / WEIGHTS, metadata)
+        try:
+            save_file(_tensors_to_save(model), stage / WEIGHTS, metadata)
+        except SafetensorError as error:  # how safetensors tells that the disk is full
+            raise OSError(str(error)) from error
         (stage / WEIGHTS).chmod((stage.parent.stat().st_mode | 0o600) & 0o666)  # safetensors makes it private
         _write_text(stage / CONFIG, json.dumps(timm_config(model, origin), indent=2))
         _write_text(stage / CARD, model_card(folder.resolve().name, origin, surgery.plan, parity))
@@ -168,17 +184,28 @@ def timm_config(model: nn.Module, origin: Origin) -> dict[str, Any]:
 
 
 def origin_of_timm_model(model: nn.Module) -> Origin:
-    """How to build again a network that timm.create_model has built with default arguments."""
-    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
-    if not architecture:
+    """How to build again a network that timm.create_model has built with default arguments.
+
+    Other arguments (pooling, activation, strides) leave no trace in names and shapes, so the rebuilt
+    network has to give the same outputs.
+    """
+    config: Any = getattr(model, "pretrained_cfg", None) or {}
+    if not config.get("architecture"):
         return Origin()
-    source = ModelSource(library="timm", architecture=architecture, arguments={"num_classes": model.num_classes})
+    arguments = {"num_classes": model.num_classes}
+    source = ModelSource(library="timm", architecture=config["architecture"], arguments=arguments)
+    origin = Origin(source=source, preprocessing=timm_preprocessing(config))
+    inputs = example_inputs(origin, examples=1)
+    assert inputs is not None
     try:
-        with torch.device("meta"):
-            plain = build(source).state_dict()
-    except NotImplementedError:  # it computes with tensors while it is built
-        plain = build(source).state_dict()
-    own = model.state_dict()
-    if {name: t.shape for name, t in plain.items()} != {name: t.shape for name, t in own.items()}:
+        again = apply_plan(build(source), getattr(model, "surgery", None) or ResolvedPlan(operations=()))
+        again.load_state_dict(model.state_dict())
+        reference = next(model.parameters())
+        inputs = tuple(t.to(reference.device, reference.dtype) for t in inputs)
+        again.to(reference.device, reference.dtype)
+        difference = parity.relative_difference(
+            parity.evaluate_once(again, inputs), parity.evaluate_once(model, inputs)
+        )
+    except (RuntimeError, SurgeonError):
         return Origin()
-    return Origin(source=source, preprocessing=timm_preprocessing(model.pretrained_cfg))  # type: ignore[arg-type]
+    return origin if difference <= parity.TOLERANCE else Origin()

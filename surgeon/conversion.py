@@ -73,7 +73,8 @@ def perform_conversion(
         install_everywhere(loaded.model, earlier, at_identity=True)  # compare with the network before any surgery
     before = parity.evaluate_once(loaded.model, inputs) if inputs is not None else None
     model = apply_plan(loaded.model, plan)
-    proof = _compare(model, plan, before, inputs) if before is not None and inputs is not None else Proof()
+    whole: Any = model.surgery  # with what an earlier surgery did to other layers
+    proof = _compare(model, whole, before, inputs) if before is not None and inputs is not None else Proof()
     origin = loaded.origin
     if origin.weights.sha256 is None:
         hashed = BaseWeights(origin=origin.weights.origin, sha256=state_sha256(model))

@@ -8,10 +8,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from surgeon import checkpoint
+from surgeon.atomic import check_destination
 from surgeon.conversion import Conversion, perform_conversion, plan_conversion
-from surgeon.data.digits import load_digits
+from surgeon.data.digits import Split, load_digits
 from surgeon.evaluate import Scores, evaluate
-from surgeon.surgery.apply import surgical_layers
+from surgeon.surgery.apply import convert, surgical_layers
 
 MODEL = "digits-resnet8"
 ALPHAS = tuple(round(0.05 * i, 2) for i in range(17))
@@ -32,24 +33,27 @@ class DemoResult(BaseModel):
 
 
 def run_demo(folder: Path, alphas: Sequence[float] = ALPHAS) -> DemoResult:
-    """Convert, sweep on validation images, choose by cross-entropy, confirm on test images, save."""
+    """Convert, sweep on validation images, choose by cross-entropy, confirm on test images, save the choice."""
+    destination = folder / "checkpoint"
+    check_destination(destination, overwrite=True)
     loaded = checkpoint.open_model(MODEL)
-    planned = plan_conversion(loaded, ["example-weighted"])
-    conversion = perform_conversion(loaded, planned, folder / "checkpoint", overwrite=True)
-    layers = surgical_layers(loaded.model).values()
+    model = convert(loaded.model, "example-weighted")
+    layers = surgical_layers(model).values()
 
-    def score(alpha: float, split: str) -> Scores:
+    def score(alpha: float, split: Split) -> Scores:
         for layer in layers:
             layer.set_alpha(alpha)
-        return evaluate(loaded.model, *data[split])
+        return evaluate(model, *data[split])
 
-    data = {split: load_digits(split) for split in ("validation", "test")}
+    splits: tuple[Split, ...] = ("validation", "test")
+    data = {split: load_digits(split) for split in splits}
     curve = {alpha: score(alpha, "validation") for alpha in alphas}
     chosen = min(curve, key=lambda alpha: curve[alpha].cross_entropy)
+    planned = plan_conversion(loaded, [f"example-weighted:alpha={chosen}"])
     return DemoResult(
-        conversion=conversion,
         curve=curve,
         chosen_alpha=chosen,
         test_plain=score(0.0, "test"),
         test_chosen=score(chosen, "test"),
+        conversion=perform_conversion(loaded, planned, destination, overwrite=True),
     )

@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -33,11 +34,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _main(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    pass
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a curve on a terminal without its characters is no reason to fail
 
 
 for command in (demo, ls, inspect, convert, verify):

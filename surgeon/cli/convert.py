@@ -86,7 +86,7 @@ def default_destination(model: str, rewrites: Sequence[str]) -> Path:
     from surgeon.surgery.plan import Request
 
     names = "-".join(Request.parse(text).name for text in rewrites)
-    base = re.sub(r"[^\w.-]+", "-", Path(model).name if "/" in model else model).strip("-.")
+    base = re.sub(r"[^\w.-]+", "-", Path(model).resolve().name if Path(model).is_dir() else model).strip("-.")
     return Path(f"{base}-{names}")
 
 

@@ -42,6 +42,7 @@ def emit_json(document: str) -> None:
 def emit_lines(lines: list[str]) -> None:
     """Plain data on stdout, one item a line."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
 
 
 @contextmanager
@@ -65,6 +66,9 @@ def reporting_errors(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except typer.Exit:
             raise
+        except BrokenPipeError as error:  # the reader, `head` for one, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(ExitCode.DONE) from error
         except SurgeonError as error:
             if _debugging():
                 raise

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import torch
 from pydantic import BaseModel, ConfigDict
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from surgeon.errors import ExitCode, SurgeonError, did_you_mean, listing
@@ -22,6 +25,8 @@ from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into
 from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.weights import read_weights
+
+FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
 class Record(BaseModel):
@@ -78,7 +83,7 @@ def load_model(
     arguments = {} if num_classes is None else {"num_classes": num_classes}
     from_file = read_weights(weights) if weights is not None else None
     pretrained = pretrained and from_file is None
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with _careful(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # random weights are the same in every run
         loaded = _builder(name)(name, pretrained, arguments)
     origin = loaded.origin
@@ -96,7 +101,7 @@ def build(source: ModelSource) -> nn.Module:
     """The network of a source with random weights."""
     builder = {"timm": _from_timm, "torchvision": _from_torchvision, "surgeon": _from_catalog}[source.library]
     name = f"torchvision:{source.architecture}" if source.library == "torchvision" else source.architecture
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with _careful(), torch.random.fork_rng(devices=[]):
         return builder(name, False, dict(source.arguments)).model.eval()
 
 
@@ -148,10 +153,14 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
     try:
         arguments = _folder_arguments(name) | arguments
         model = timm.create_model(name, pretrained=pretrained, **arguments)
-    except OSError as error:
-        raise _not_loaded(name, error) from error
+    except (OSError, UnpicklingError) as error:
+        raise _not_loaded(name, error, pretrained) from error
     except RuntimeError as error:
         raise _timm_refusal(name, error) from error
+    except (ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
+        if not name.startswith("local-dir:"):
+            raise
+        raise SurgeonError(f"The timm model in {name[10:]!r} is damaged: {_first_line(error)}.") from error
     config = cast("dict[str, Any]", model.pretrained_cfg)
     for key in ("num_classes", "in_chans"):
         if (value := getattr(model, key, None)) is not None:
@@ -163,7 +172,20 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
     )
     tag = f"{config['architecture']}.{config['tag']}" if config.get("tag") else name
     weights = BaseWeights(origin=(name if ":" in name else tag) if pretrained else "random")
-    return LoadedModel(name, model, Origin(source=source, preprocessing=timm_preprocessing(config), weights=weights))
+    preprocessing = _for_channels(timm_preprocessing(config), arguments.get("in_chans", 3))
+    return LoadedModel(name, model, Origin(source=source, preprocessing=preprocessing, weights=weights))
+
+
+def _for_channels(preprocessing: Preprocessing, channels: int) -> Preprocessing:
+    """For a network built for other than the colour images its settings were written for."""
+    if preprocessing.input_size[0] == channels:
+        return preprocessing
+    grey = {name: (sum(values) / len(values),) * channels for name, values in preprocessing if name in ("mean", "std")}
+    return preprocessing.model_copy(update={"input_size": (channels, *preprocessing.input_size[1:]), **grey})
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
 
 
 def _folder_arguments(name: str) -> dict[str, Any]:
@@ -208,7 +230,7 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
     from torchvision import models
 
     architecture = name.removeprefix("torchvision:")
-    best = cast("Any", next(iter(models.get_model_weights(architecture)), None))
+    best = getattr(models.get_model_weights(architecture), "DEFAULT", None)
     if pretrained and best is None:
         raise SurgeonError(
             f"There are no pretrained weights for {name!r}.",
@@ -219,8 +241,8 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
         keywords["weights_backbone"] = None
     try:
         model = models.get_model(architecture, weights="DEFAULT" if pretrained else None, **keywords)
-    except OSError as error:
-        raise _not_loaded(name, error) from error
+    except (OSError, UnpicklingError) as error:
+        raise _not_loaded(name, error, pretrained) from error
     return LoadedModel(
         name,
         model,
@@ -290,31 +312,47 @@ def stop_waiting_for_unreachable_hub() -> None:
         constants.HF_HUB_OFFLINE = True
 
 
-def _not_loaded(name: str, error: OSError) -> SurgeonError:
+def _not_loaded(name: str, error: Exception, pretrained: bool) -> SurgeonError:
     from huggingface_hub.errors import RepositoryNotFoundError
 
+    if isinstance(error, UnpicklingError):
+        return SurgeonError(
+            f"The weights of {name!r} were refused: the downloaded file asks to run code, and nothing of it was run."
+        )
     if isinstance(error, RepositoryNotFoundError):
         return SurgeonError(
             f"There is no model {name!r} on the hub, or it is private.", "Check the name; log in with `hf auth login`."
         )
     if isinstance(error, FileNotFoundError) and name.startswith("local-dir:"):
         return SurgeonError(f"{name!r} cannot be opened: {error}.")
+    unreachable = f"the model hub cannot be reached, and its cache does not hold them ({type(error).__name__})"
+    if not pretrained:  # a hub model's architecture is on the hub too
+        return SurgeonError(
+            f"The settings of {name!r} could not be loaded: {unreachable}.",
+            "Name the architecture itself, or a local copy of the folder.",
+            ExitCode.FAILED,
+        )
     return SurgeonError(
-        f"The pretrained weights of {name!r} could not be loaded: the model hub cannot be reached, and its cache does "
-        f"not hold them ({type(error).__name__}).",
+        f"The pretrained weights of {name!r} could not be loaded: {unreachable}.",
         "Pass a local file with --weights FILE, or use --no-pretrained for random weights.",
         ExitCode.FAILED,
     )
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the libraries' warnings about their own arguments away from the user."""
+def _careful() -> Iterator[None]:
+    """Keep the libraries' warnings away from the user, and their pickles from running code."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    forced = os.environ.get(FORCE_WEIGHTS_ONLY)
+    os.environ[FORCE_WEIGHTS_ONLY] = "1"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(level)
+        if forced is None:
+            del os.environ[FORCE_WEIGHTS_ONLY]
+        else:
+            os.environ[FORCE_WEIGHTS_ONLY] = forced

@@ -67,7 +67,9 @@ class NormVariant:
         try:
             return self.config.model_validate(dict(options))
         except ValidationError as error:
-            problems = {f"{e['loc'][0]}={options.get(str(e['loc'][0]))!r}: {e['msg']}" for e in error.errors()}
+            # Of an option with several types, the first is the one that people mean.
+            first = {str(e["loc"][0]): e["msg"] for e in reversed(error.errors())}
+            problems = (f"{key}={options.get(key)!r}: {message}" for key, message in first.items())
             raise SurgeonError(
                 f"The rewrite {self.name!r} cannot take {'; '.join(sorted(problems))}.",
                 "See `surgeon ls norms` for what each option means.",

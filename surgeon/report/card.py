@@ -38,6 +38,10 @@ model = surgeon.load("path/to/this/folder")
 `surgeon verify path/to/this/folder` checks all of this again.
 """
 
+_HAS_MORE_BUFFERS = (
+    "The layers were GroupNorm, which has no running statistics: these are additional buffers, so the weights do not "
+    "load into the unconverted network with `strict=True`."
+)
 _LOADS_PLAINLY = (
     "Parameters keep their original names: the weights also load into the unconverted network, "
     "which then predicts as the original did."
@@ -54,7 +58,7 @@ def model_card(name: str, origin: Origin, plan: ResolvedPlan, parity: float | No
         library="timm" if source and source.library == "timm" else "norm-surgeon",
         architecture=f"{source.library}: {source.architecture}" if source else "a network of your own",
         summary=plan.summary() or "none",
-        plain_note=_LOADS_PLAINLY,
+        plain_note=_HAS_MORE_BUFFERS if any("GroupNorm" in kind for kind in kinds) else _LOADS_PLAINLY,
         weights=origin.weights.origin,
         sha256=f"`{origin.weights.sha256}`" if origin.weights.sha256 else "not recorded",
         layers=", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "none",

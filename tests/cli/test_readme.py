@@ -44,6 +44,6 @@ def test_a_normalisation_in_one_file(tmp_path: Path) -> None:
     run(["-c", use], tmp_path)
 
 
-@pytest.mark.parametrize(("page", "program"), PROGRAMS, ids=[page for page, _ in PROGRAMS])
-def test_program(page: str, program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", [program for _, program in PROGRAMS], ids=[page for page, _ in PROGRAMS])
+def test_program(program: str, tmp_path: Path) -> None:
     run(["-c", program], tmp_path)

@@ -60,7 +60,7 @@ def randomise_norms(model: nn.Module) -> None:
 
 def inputs_for(source: ModelSource, model: nn.Module) -> tuple[Any, ...]:
     if source.library == "torchvision":
-        inputs = example_inputs(Origin(source=source))
+        inputs = example_inputs(Origin(source=source), examples=1)
         assert inputs is not None
         if isinstance(inputs[0], Tensor) and inputs[0].dim() == 4 and "raft" not in source.architecture:
             return (inputs[0][..., :SMALL, :SMALL],)
@@ -70,7 +70,7 @@ def inputs_for(source: ModelSource, model: nn.Module) -> tuple[Any, ...]:
     if not config.get("fixed_input_size"):
         smaller = tuple(min(SMALL, side) for side in preprocessing.input_size[1:])
         preprocessing = preprocessing.model_copy(update={"input_size": (preprocessing.input_size[0], *smaller)})
-    inputs = example_inputs(Origin(source=source, preprocessing=preprocessing))
+    inputs = example_inputs(Origin(source=source, preprocessing=preprocessing), examples=1)
     assert inputs is not None
     return inputs
 
@@ -92,7 +92,7 @@ def check_architecture(name: str, folder: Path) -> None:
     try:
         original = outputs_of(model, inputs)
     except (RuntimeError, AssertionError):  # too small for this network
-        inputs = example_inputs(Origin(source=source, preprocessing=_own_size(model)))
+        inputs = example_inputs(Origin(source=source, preprocessing=_own_size(model)), examples=1)
         original = outputs_of(model, inputs)
     model.origin = Origin(source=source)
 

@@ -1,0 +1,64 @@
+"""`surgeon ls`: the rewrites with their options, and the models."""
+
+from __future__ import annotations
+
+import timm
+import torchvision
+
+from surgeon.models.catalog import CATALOG
+from surgeon.norms import norms
+from tests.cli.running import document, done, refusal
+
+
+def test_norms_as_a_table() -> None:
+    outcome = done("ls", "norms")
+    for name in norms:
+        assert name in outcome.stdout
+    assert "Weight of the example's own" in outcome.stdout
+    assert "compose" in outcome.stderr
+
+
+def test_norms_as_json() -> None:
+    found = {entry["name"]: entry for entry in document("ls", "norms")}
+    assert list(found) == list(norms)
+    assert found["example-weighted"]["changes"] == ["inference"]
+    assert found["ghost"]["changes"] == ["training"]
+    (alpha,) = found["example-weighted"]["options"]
+    assert (alpha["name"], alpha["default"], alpha["sweep"]) == ("alpha", 0.0, [0.0, 0.3])
+    assert all(entry["summary"] and entry["paper"] for entry in found.values())
+    assert all(option["help"] for entry in found.values() for option in entry["options"])
+
+
+def test_norms_by_pattern() -> None:
+    assert [entry["name"] for entry in document("ls", "norms", "gh*")] == ["ghost"]
+
+
+def test_models_as_a_table_name_every_source() -> None:
+    text = done("ls", "models").stdout
+    for name in (*CATALOG, "torchvision:NAME", "hf-hub:OWNER/NAME", "FOLDER"):
+        assert name in text
+    assert f"{len(timm.list_models()):,} architectures of timm" in text
+
+
+def test_models_by_pattern_are_plain_lines() -> None:
+    lines = done("ls", "models", "resnet1*").stdout.splitlines()
+    assert lines == sorted(timm.list_models("resnet1*"))
+
+
+def test_models_of_torchvision_by_pattern() -> None:
+    lines = done("ls", "models", "torchvision:resnet*").stdout.splitlines()
+    assert lines == [f"torchvision:{name}" for name in torchvision.models.list_models(include="resnet*")]
+
+
+def test_all_models_as_json() -> None:
+    names = document("ls", "models")
+    assert (
+        len(names) == len(set(names)) == len(CATALOG) + len(timm.list_models()) + len(torchvision.models.list_models())
+    )
+
+
+def test_a_pattern_that_matches_nothing() -> None:
+    for kind in ("models", "norms"):
+        said = refusal("ls", kind, "nothing-like-this*")
+        assert "'nothing-like-this*'" in said
+        assert "glob" in said

@@ -1,0 +1,120 @@
+"""What needs no torch answers at once."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import surgeon
+from tests.cli.running import command, done, invoke
+
+COMMANDS = ["demo", "ls", "inspect", "convert", "verify"]
+
+# Runs a command and then says which heavy packages it has imported.
+IMPORTED = """
+import sys
+from surgeon.cli.app import app
+try:
+    app()
+finally:
+    heavy = {"torch", "timm", "torchvision", "numpy", "matplotlib", "sklearn", "huggingface_hub"} & set(sys.modules)
+    sys.stderr.write(f"imported: {sorted(heavy)}")
+"""
+
+LIGHT = [
+    ["--help"],
+    ["--version"],
+    ["ls", "norms"],
+    ["ls", "models"],
+    ["ls", "models", "resnet*"],
+    *([name, "--help"] for name in COMMANDS),
+]
+MISTYPED = [
+    ["ls", "models", "qqqq"],
+    ["inspect", "resnet5O"],
+    ["convert", "resnet18", "--bn", "gost"],
+    ["convert", "resnet18", "--bn", "ghost:sise=4"],
+    ["convert", "resnet5O", "--bn", "ghost"],
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [*((arguments, 0) for arguments in LIGHT), *((arguments, 2) for arguments in MISTYPED)],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_answers_without_importing_anything_heavy(arguments: list[str], code: int) -> None:
+    finished = subprocess.run([sys.executable, "-c", IMPORTED, *arguments], capture_output=True, text=True, check=False)
+    assert finished.returncode == code, finished.stderr
+    assert finished.stderr.endswith("imported: []")
+
+
+def seconds_taken(arguments: list[str]) -> float:
+    """By the clock, or on a machine that others keep busy by the processor's own count."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command(*arguments), capture_output=True, check=True)
+    elapsed, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = os.getloadavg()[0] > 0.5 * len(os.sched_getaffinity(0))
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime if busy else elapsed
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["ls", "norms"]], ids=" ".join)
+def test_answers_within_half_a_second(arguments: list[str]) -> None:
+    times = []
+    while len(times) < 5 and min(times, default=1) >= 0.5:
+        times.append(seconds_taken(arguments))
+    assert min(times) < 0.5
+
+
+def test_help_names_every_command_and_where_to_start() -> None:
+    text = done("--help").stdout
+    for name in COMMANDS:
+        assert f" {name} " in text
+    assert "Start with surgeon demo" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "mentions"),
+    [
+        ("demo", ["--output", "--json"]),
+        ("ls", ["norms|models", "PATTERN", "--json"]),
+        ("inspect", ["MODEL", "--weights", "--no-pretrained", "--num-classes", "--json"]),
+        (
+            "convert",
+            ["MODEL", "--bn", "--layers", "--weights", "--no-pretrained", "--output", "--overwrite", "--dry-run"],
+        ),
+        ("verify", ["CKPT", "--json"]),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_of_a_command_names_its_options(name: str, mentions: list[str], flag: str) -> None:
+    text = done(name, flag).stdout
+    for mention in mentions:
+        assert mention in text
+
+
+def test_version() -> None:
+    assert done("--version").stdout == f"surgeon {surgeon.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["convert", "resnet18"], "--bn"),
+        (["convert"], "MODEL"),
+        (["operate"], "operate"),
+        (["inspect", "resnet18", "--nonsense"], "--nonsense"),
+        (["inspect", "resnet18", "--num-classes", "0"], "--num-classes"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str], says: str, here: Path) -> None:
+    outcome = invoke(*arguments)
+    assert outcome.code == 2
+    assert says in outcome.stderr
+    assert not list(here.iterdir())
