@@ -30,7 +30,7 @@ def training_step(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) 
 
 def main() -> int:
     kept = True
-    for name, batch, size, rounds in (("cifar-resnet20", 128, 32, 12), ("resnet18", 32, 112, 5)):
+    for name, batch, size, rounds in (("cifar-resnet20", 128, 32, 20), ("resnet18", 32, 112, 5)):
         plain = load_model(name, pretrained=False).model.train()
         models = {"plain BatchNorm": plain}
         models |= {rewrite: surgeon.convert(plain, rewrite).train() for rewrite in REWRITES}

@@ -106,28 +106,17 @@ def group_bounds(examples: int, size: int, values: int) -> list[tuple[int, int]]
 
 
 class GroupwiseBatchNorm(torch.autograd.Function):
-    """BatchNorm over each group of examples on its own, through the native kernels.
+    """BatchNorm over each group of examples on its own, by our kernel or group by group by torch's.
 
-    Every group is written straight into its place in one output, so nothing is concatenated.
+    Either way every group is written straight into its place in one output.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        bounds: list[tuple[int, int]],
-        eps: float,
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        y = torch.empty_like(x)
-        mean = x.new_empty((len(bounds), x.shape[1]), dtype=x.dtype if weight is None else weight.dtype)
-        inverse_std = torch.empty_like(mean)
-        for group, (start, stop) in enumerate(bounds):
-            torch.ops.aten.native_batch_norm.out(
-                x[start:stop], weight, bias, None, None, True, 0.0, eps,
-                out=y[start:stop], save_mean=mean[group], save_invstd=inverse_std[group],
-            )  # fmt: skip
+        done = native.ghost_forward(x, weight, bias, bounds, eps) or _forward_by_group(x, weight, bias, bounds, eps)
+        y, mean, inverse_std = done
         ctx.save_for_backward(x, weight, mean, inverse_std)
         ctx.bounds, ctx.eps = bounds, eps
         ctx.mark_non_differentiable(mean, inverse_std)
@@ -138,20 +127,46 @@ class GroupwiseBatchNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, inverse_std = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[:3])
-        grad_x = torch.empty_like(x)
-        grad_weight = grad_bias = None
-        for group, (start, stop) in enumerate(ctx.bounds):
-            part, part_weight, part_bias = torch.ops.aten.native_batch_norm_backward(
-                grad[start:stop], x[start:stop], weight, None, None, mean[group], inverse_std[group], True, ctx.eps,
-                wanted,
-            )  # fmt: skip
-            if wanted[0]:
-                grad_x[start:stop] = part
-            if wanted[1]:
-                grad_weight = part_weight if grad_weight is None else grad_weight + part_weight
-            if wanted[2]:
-                grad_bias = part_bias if grad_bias is None else grad_bias + part_bias
-        return (grad_x if wanted[0] else None), grad_weight, grad_bias, None, None
+        gradients = native.ghost_backward(grad, x, weight, ctx.bounds, mean, inverse_std)
+        if gradients is None:
+            gradients = _backward_by_group(grad, x, weight, ctx.bounds, mean, inverse_std, ctx.eps, wanted)
+        return (*(g if w else None for g, w in zip(gradients, wanted, strict=True)), None, None)
+
+
+def _forward_by_group(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    y = torch.empty_like(x)
+    mean = x.new_empty((len(bounds), x.shape[1]), dtype=x.dtype if weight is None else weight.dtype)
+    inverse_std = torch.empty_like(mean)
+    for group, (start, stop) in enumerate(bounds):
+        torch.ops.aten.native_batch_norm.out(
+            x[start:stop], weight, bias, None, None, True, 0.0, eps,
+            out=y[start:stop], save_mean=mean[group], save_invstd=inverse_std[group],
+        )  # fmt: skip
+    return y, mean, inverse_std
+
+
+def _backward_by_group(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    bounds: list[tuple[int, int]],
+    mean: Tensor,
+    inverse_std: Tensor,
+    eps: float,
+    wanted: list[bool],
+) -> tuple[Tensor | None, ...]:
+    groups = [
+        torch.ops.aten.native_batch_norm_backward(
+            grad[start:stop], x[start:stop], weight, None, None, mean[group], inverse_std[group], True, eps, wanted
+        )
+        for group, (start, stop) in enumerate(bounds)
+    ]
+    grad_x, *of_parameters = zip(*groups, strict=True)
+    return torch.cat(grad_x) if wanted[0] else None, *(
+        torch.stack(parts).sum(0) if needed else None for parts, needed in zip(of_parameters, wanted[1:], strict=True)
+    )
 
 
 def normalise_groups(

@@ -64,6 +64,8 @@ def inputs_for(source: ModelSource, model: nn.Module) -> tuple[Any, ...]:
         assert inputs is not None
         if isinstance(inputs[0], Tensor) and inputs[0].dim() == 4 and "raft" not in source.architecture:
             return (inputs[0][..., :SMALL, :SMALL],)
+        if isinstance(inputs[0], Tensor) and inputs[0].dim() == 5 and source.architecture != "s3d":
+            return (inputs[0][:, :, :8, :64, :64],)
         return inputs
     config = model.pretrained_cfg
     preprocessing = timm_preprocessing(config)
