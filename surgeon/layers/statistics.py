@@ -127,6 +127,7 @@ class GroupwiseBatchNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, inverse_std = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[:3])
+        gradients: tuple[Tensor | None, ...] | None
         gradients = native.ghost_backward(grad, x, weight, ctx.bounds, mean, inverse_std)
         if gradients is None:
             gradients = _backward_by_group(grad, x, weight, ctx.bounds, mean, inverse_std, ctx.eps, wanted)

@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ def _library() -> ctypes.CDLL | None:
     for kernel in (library.example_weighted_rows, library.example_weighted_columns):
         kernel.argtypes = [pointer, pointer, size, size, size, *[pointer] * 5, number, whole]
         kernel.restype = whole
-    shape = [size, size, pointer, size]
+    shape: list[Any] = [size, size, pointer, size]
     library.ghost_forward.argtypes = [*[pointer] * 2, *shape, *[pointer] * 2, number, *[pointer] * 2, whole]
     library.ghost_backward.argtypes = [*[pointer] * 3, *shape, *[pointer] * 5, whole]
     library.ghost_forward.restype = library.ghost_backward.restype = None
