@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 
 import surgeon
-from surgeon.evaluate import evaluate
 from surgeon.models.sources import load_model
+from surgeon.scoring import evaluate
 
 ALPHAS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 FILES = {"cifar-resnet20": "resnet20-12fca82f.th", "cifar-resnet56": "resnet56-4bfd9763.th"}
@@ -46,7 +46,7 @@ def main(weights: Path, parquet: Path) -> None:
         scores = []
         for alpha in ALPHAS:
             model = surgeon.convert(loaded.model, "example-weighted", alpha=alpha).to(memory_format=torch.channels_last)
-            scores.append(evaluate(model, images, labels))
+            scores.append(evaluate(model, zip(images.split(250), labels.split(250), strict=True)))
         columns.append(scores)
     for i, alpha in enumerate(ALPHAS):
         cells = [f"{100 * c[i].accuracy:.2f} / {c[i].cross_entropy:.4f}" for c in columns]

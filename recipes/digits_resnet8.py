@@ -19,7 +19,7 @@ def train(recipe: dict) -> torch.nn.Module:
     model = surgeon.convert(loaded.model, recipe["rewrite"], inplace=True)
     images, labels = load_digits("train")
     options = dict(recipe["optimiser"])
-    assert options.pop("name") == "sgd"
+    assert (options.pop("name"), recipe["schedule"]) == ("sgd", "one-cycle")
     optimiser = torch.optim.SGD(model.parameters(), **options)
     steps = len(images) // recipe["batch_size"]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, options["lr"], total_steps=steps * recipe["epochs"])

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surgeon.checkpoint import load, save
     from surgeon.errors import SurgeonError
+    from surgeon.scoring import evaluate
     from surgeon.surgery.apply import convert
     from surgeon.surgery.collect import collect_statistics
     from surgeon.surgery.inspect import inspect_model
 
 __version__ = "0.1.0"
 
-__all__ = ["SurgeonError", "collect_statistics", "convert", "inspect_model", "load", "save"]
+__all__ = ["SurgeonError", "collect_statistics", "convert", "evaluate", "inspect_model", "load", "save"]
 
 _HOMES = {
     "SurgeonError": "surgeon.errors",
     "collect_statistics": "surgeon.surgery.collect",
     "convert": "surgeon.surgery.apply",
+    "evaluate": "surgeon.scoring",
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint",
     "save": "surgeon.checkpoint",

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 import surgeon
 from surgeon.atomic import check_destination, staged
 from surgeon.errors import SurgeonError
+from surgeon.models.catalog import CATALOG
 from surgeon.models.sources import (
     LoadedModel,
     ModelSource,
@@ -34,9 +35,8 @@ from surgeon.models.sources import (
 from surgeon.record import CARD, CONFIG, SURGERY, WEIGHTS, Surgery, SurgeryFile, read_surgery, read_tensors, sha256_of
 from surgeon.report.card import model_card
 from surgeon.surgery import parity
-from surgeon.surgery.apply import apply_plan, surgical_layers
+from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers
 from surgeon.surgery.collect import make_room
-from surgeon.surgery.plan import ResolvedPlan
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -45,7 +45,7 @@ def open_model(
     name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None
 ) -> LoadedModel:
     """Any MODEL of the command line: a checkpoint folder, a bundled model, or an architecture's name."""
-    folder = ASSETS / name if name and (ASSETS / name / SURGERY).is_file() else Path(name)
+    folder = ASSETS / name if name in CATALOG and (ASSETS / name / SURGERY).is_file() else Path(name)
     if (folder / SURGERY).is_file() and weights is None and (pretrained or folder == Path(name)):
         if num_classes is not None or not pretrained:
             option = "--no-pretrained" if not pretrained else "--num-classes"
@@ -89,6 +89,9 @@ def _fill(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
     precisions = {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}
     if len(precisions) == 1:
         model.to(precisions.pop())
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if name in state:
+            tensor.data = tensor.data.to(state[name].dtype)
     # The layers' versions, which safetensors does not keep, are those of the code that wrote the file.
     versioned = OrderedDict(state)
     versioned._metadata = getattr(model.state_dict(), "_metadata", None)  # type: ignore[attr-defined]
@@ -114,13 +117,13 @@ def save(
     """
     folder = Path(path)
     check_destination(folder, overwrite)
-    origin = origin or getattr(model, "origin", None) or origin_of_timm_model(model)
+    origin = _with_own_head(model, origin or getattr(model, "origin", None) or origin_of_timm_model(model))
     surgery = Surgery(
         surgeon_version=surgeon.__version__,
         source=origin.source,
         base_weights=origin.weights,
         preprocessing=origin.preprocessing,
-        plan=getattr(model, "surgery", None) or ResolvedPlan(operations=()),
+        plan=current_plan(model),
     )
     with staged(folder, (WEIGHTS, CONFIG, CARD, SURGERY)) as stage:
         metadata = {"format": "pt", "surgeon": surgery.model_dump_json()}
@@ -128,13 +131,22 @@ def save(
             save_file(_tensors_to_save(model), stage / WEIGHTS, metadata)
         except SafetensorError as error:  # how safetensors tells that the disk is full
             raise OSError(str(error)) from error
-        (stage / WEIGHTS).chmod((stage.parent.stat().st_mode | 0o600) & 0o666)  # safetensors makes it private
         _write_text(stage / CONFIG, json.dumps(timm_config(model, origin), indent=2))
+        (stage / WEIGHTS).chmod((stage / CONFIG).stat().st_mode)  # safetensors makes it private
         _write_text(stage / CARD, model_card(folder.resolve().name, origin, surgery.plan, parity))
         hashes = {name: sha256_of(stage / name) for name in (WEIGHTS, CONFIG)}
         record = SurgeryFile(**surgery.model_dump(), files=hashes)
         _write_text(stage / SURGERY, record.model_dump_json(indent=2))
     return folder
+
+
+def _with_own_head(model: nn.Module, origin: Origin) -> Origin:
+    """timm's reset_classifier may have given the network other classes since it was built."""
+    source = origin.source
+    if source is None or source.library != "timm" or not hasattr(model, "num_classes"):
+        return origin
+    arguments = {**source.arguments, "num_classes": model.num_classes}
+    return origin.model_copy(update={"source": source.model_copy(update={"arguments": arguments})})
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -190,7 +202,7 @@ def origin_of_timm_model(model: nn.Module) -> Origin:
     network has to give the same outputs.
     """
     config: Any = getattr(model, "pretrained_cfg", None) or {}
-    if not config.get("architecture"):
+    if not config.get("architecture") or not hasattr(model, "num_classes"):
         return Origin()
     arguments = {"num_classes": model.num_classes}
     source = ModelSource(library="timm", architecture=config["architecture"], arguments=arguments)
@@ -198,7 +210,7 @@ def origin_of_timm_model(model: nn.Module) -> Origin:
     inputs = example_inputs(origin, examples=1)
     assert inputs is not None
     try:
-        again = apply_plan(build(source), getattr(model, "surgery", None) or ResolvedPlan(operations=()))
+        again = apply_plan(build(source), current_plan(model))
         again.load_state_dict(model.state_dict())
         reference = next(model.parameters())
         inputs = tuple(t.to(reference.device, reference.dtype) for t in inputs)

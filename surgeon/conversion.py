@@ -86,7 +86,7 @@ def perform_conversion(
             "parameters_after": sum(p.numel() for p in model.parameters()),
             "identity_difference": proof.identity_difference,
             "output_shift": proof.output_shift,
-            "notes": (*planned.notes, *proof.notes),
+            "notes": (*planned.notes, *_plan_notes(plan), *proof.notes),
             "output": str(destination),
         }
     )
@@ -132,6 +132,18 @@ def _evaluate_watching_rows(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _plan_notes(plan: ResolvedPlan) -> list[str]:
+    """What a user who just typed the rewrite's name may not expect."""
+    options = [(r.name, r.options) for operation in plan.operations for r in operation.rewrites]
+    alphas = [o["alpha"] for name, o in options if name == "example-weighted"]
+    notes = []
+    if alphas and not any(alphas):
+        notes.append("alpha is 0, so predictions stay as they are: set one, e.g. --bn example-weighted:alpha=0.05")
+    if any(name == "batch-group" and o["channel_groups"] != "channels" for name, o in options):
+        notes.append("batch-group changes predictions at once: train the network before you use it")
+    return notes
 
 
 def _notes(outputs: list[Tensor], rows: dict[str, int], examples: int) -> list[str]:

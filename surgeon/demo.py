@@ -11,7 +11,8 @@ from surgeon import checkpoint
 from surgeon.atomic import check_destination
 from surgeon.conversion import Conversion, perform_conversion, plan_conversion
 from surgeon.data.digits import Split, load_digits
-from surgeon.evaluate import Scores, evaluate
+from surgeon.metrics import Metrics
+from surgeon.scoring import evaluate
 from surgeon.surgery.apply import convert, surgical_layers
 
 MODEL = "digits-resnet8"
@@ -24,11 +25,11 @@ class DemoResult(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     conversion: Conversion
-    curve: dict[float, Scores]
-    """Scores on the validation images by alpha."""
+    curve: dict[float, Metrics]
+    """Metrics on the validation images by alpha."""
     chosen_alpha: float
-    test_plain: Scores
-    test_chosen: Scores
+    test_plain: Metrics
+    test_chosen: Metrics
     picture: str | None = None
 
 
@@ -40,10 +41,10 @@ def run_demo(folder: Path, alphas: Sequence[float] = ALPHAS) -> DemoResult:
     model = convert(loaded.model, "example-weighted")
     layers = surgical_layers(model).values()
 
-    def score(alpha: float, split: Split) -> Scores:
+    def score(alpha: float, split: Split) -> Metrics:
         for layer in layers:
             layer.set_alpha(alpha)
-        return evaluate(model, *data[split])
+        return evaluate(model, [data[split]])
 
     splits: tuple[Split, ...] = ("validation", "test")
     data = {split: load_digits(split) for split in splits}

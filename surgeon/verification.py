@@ -47,7 +47,7 @@ def verify(folder: Path) -> Verification:
 def _check_network(folder: Path) -> list[Check]:
     surgery = read_surgery(folder)
     if surgery.source is None:
-        detail = "not rebuilt: only your own code can build this network"
+        detail = "skipped: only your own code can build this network"
         return [Check(name="network", passed=True, detail=detail)]
     try:
         loaded = checkpoint.load_checkpoint(folder)

@@ -47,7 +47,7 @@ def convert(
     num_classes: NumClasses = None,
     destination: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder [default: ./MODEL-REWRITES]."),
+        typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder; default: ./MODEL-REWRITES."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change and write nothing.")] = False,

@@ -28,3 +28,27 @@ NumClasses = Annotated[
     typer.Option("--num-classes", metavar="N", min=1, help="Classes of the head, if not the model's own."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")]
+
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        metavar="DATA",
+        help="digits (bundled), an image folder, a parquet file or folder, a saved datasets folder, "
+        "hf:OWNER/NAME[:CONFIG], or a preset: cifar10, flowers102, imagenet-1k…",
+    ),
+]
+Split = Annotated[str | None, typer.Option("--split", metavar="S", help="Default: test, else validation.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="Only N images, each class in its share.")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
+ImageColumn = Annotated[
+    str | None, typer.Option("--image-column", metavar="NAME", help="If it cannot be told from the data.")
+]
+LabelColumn = Annotated[
+    str | None, typer.Option("--label-column", metavar="NAME", help="If it cannot be told from the data.")
+]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at a time.")]
+Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Threads that decode images.")]
+Device = Annotated[str | None, typer.Option("--device", metavar="D", help="cuda, mps or cpu; default: the fastest.")]

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -14,10 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.errors import ExitCode, SurgeonError, listing
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E", bound=StrEnum)
 
 PIPED_WIDTH = 160
 
@@ -32,6 +34,14 @@ def say(text: str) -> None:
 def show(table: Table) -> None:
     """A table that was asked for: data, on stdout."""
     Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
+
+
+def one_of(choices: type[E], value: str, option: str) -> E:
+    """An option's value as one of an enumeration, or what there is to choose from."""
+    try:
+        return choices(value)
+    except ValueError:
+        raise SurgeonError(f"{option} cannot be {value!r}.", f"Choose {listing(choices, 'or')}.") from None
 
 
 def emit_json(document: str) -> None:

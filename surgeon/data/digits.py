@@ -10,18 +10,25 @@ from torch import Tensor
 
 SPLITS = {"train": 0.5, "validation": 0.25, "test": 0.25}
 SEED = 0
+WHITE = 16  # scikit-learn's digits have 17 shades
 
 Split = Literal["train", "validation", "test"]
 
 
 def load_digits(split: Split, mean: float = 0.5, std: float = 0.5) -> tuple[Tensor, Tensor]:
     """Normalised images (N, 1, 8, 8) and labels of one split; every split holds each class in equal shares."""
+    pixels, labels = digit_pixels(split)
+    images = torch.from_numpy(pixels).float().unsqueeze(1) / 255
+    return (images - mean) / std, torch.from_numpy(labels).long()
+
+
+def digit_pixels(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """8-bit images (N, 8, 8) and labels of one split."""
     from sklearn.datasets import load_digits as bundled
 
     digits = bundled()
     indices = _split_indices(digits.target, split)
-    images = torch.from_numpy(digits.images[indices]).float().unsqueeze(1) / 16
-    return (images - mean) / std, torch.from_numpy(digits.target[indices]).long()
+    return (digits.images[indices] * (255 / WHITE)).round().astype(np.uint8), digits.target[indices]
 
 
 def _split_indices(labels: np.ndarray, split: Split) -> np.ndarray:

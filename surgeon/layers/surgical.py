@@ -92,21 +92,35 @@ class SurgicalNorm(nn.Module):
         self.training_rule = BatchStatistics()
         self.register_buffer("alpha", torch.full((num_features,), identity_alpha), persistent=False)
         self.constant_alpha: float | None = identity_alpha
+        self._alpha_values: float | tuple[float, ...] = identity_alpha
 
     def set_alpha(self, alpha: float | Sequence[float]) -> None:
         """Set the weight of the example's own statistics: one number, or one per channel."""
-        constant = not isinstance(alpha, Sequence)
-        values = torch.as_tensor(alpha, dtype=self.alpha.dtype, device=self.alpha.device)
+        self._alpha_values = tuple(alpha) if isinstance(alpha, Sequence) else float(alpha)
+        self.constant_alpha = None if isinstance(alpha, Sequence) else float(alpha)
+        self._fill_alpha()
+        if (config := self.rewrites.get("example-weighted")) is not None:
+            self.rewrites["example-weighted"] = config.model_copy(update={"alpha": self._alpha_values})
+
+    def _fill_alpha(self) -> None:
+        dtype = torch.float32 if self.alpha.dtype.itemsize < 4 else self.alpha.dtype
+        values = torch.as_tensor(self._alpha_values, dtype=dtype, device=self.alpha.device)
         self.alpha = values.expand(self.num_features).clone()
-        self.constant_alpha = float(cast("float", alpha)) if constant else None
+
+    def _apply(self, fn: Any, recurse: bool = True) -> SurgicalNorm:
+        """Move and cast as every module; alpha stays exact, also in half precision."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._fill_alpha()
+        return self
 
     @property
     def has_statistics(self) -> bool:
         """Whether there are running statistics that inference can use."""
         if self.running_mean is None:
             return False
-        collected = self.num_batches_tracked is not None and bool(self.num_batches_tracked > 0)
-        return self.source_has_statistics or collected
+        if self.source_has_statistics:
+            return True
+        return self.num_batches_tracked is not None and bool(self.num_batches_tracked > 0)
 
     @property
     def source_has_statistics(self) -> bool:

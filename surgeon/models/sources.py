@@ -243,6 +243,11 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
         model = models.get_model(architecture, weights="DEFAULT" if pretrained else None, **keywords)
     except (OSError, UnpicklingError) as error:
         raise _not_loaded(name, error, pretrained) from error
+    except (TypeError, ValueError) as error:
+        if not arguments:
+            raise
+        hint = "Its pretrained weights fix the number of classes; use --no-pretrained." if pretrained else ""
+        raise SurgeonError(f"{name!r} does not take --num-classes here: {_first_line(error)}.", hint) from error
     return LoadedModel(
         name,
         model,

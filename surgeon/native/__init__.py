@@ -124,6 +124,8 @@ def _edges(bounds: Sequence[tuple[int, int]]) -> ctypes.Array[ctypes.c_ssize_t]:
 
 def _plain(*tensors: Tensor | None) -> bool:
     """Whether all are ordinary float32 tensors on the CPU of which no gradient is wanted."""
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
+        return False  # torch.func and forward-mode differentiation see only torch's operations
     recording = torch.is_grad_enabled()
     for t in tensors:
         if t is None:

@@ -40,18 +40,33 @@ static void mix(const Norm *norm, Size c, float mean, float var, float *centre, 
 /* ---- positions of a channel are contiguous: (N, C, positions) ---- */
 
 FOR_EVERY_CPU
-static void row_moments(const float *x, Size n, float shift, float *mean, float *var) {
-  float sum = 0.0f, squares = 0.0f;
+static float sum_of(const float *x, Size n, float shift) {
+  float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
   for (Size i = 0; i < n; i++) sum += x[i] - shift;
-  const float shifted_mean = sum / (float)n;
+  return sum;
+}
+
+FOR_EVERY_CPU
+static float squares_of(const float *x, Size n, float shift, float shifted_mean) {
+  float squares = 0.0f;
 #pragma omp simd reduction(+ : squares)
   for (Size i = 0; i < n; i++) {
     const float deviation = (x[i] - shift) - shifted_mean;
     squares += deviation * deviation;
   }
+  return squares;
+}
+
+/* Sums are float32 within a block and float64 across blocks. */
+static void row_moments(const float *x, Size n, float shift, float *mean, float *var) {
+  double sum = 0.0, squares = 0.0;
+  for (Size i = 0; i < n; i += BLOCK_FLOATS) sum += sum_of(x + i, n - i < BLOCK_FLOATS ? n - i : BLOCK_FLOATS, shift);
+  const float shifted_mean = (float)(sum / (double)n);
+  for (Size i = 0; i < n; i += BLOCK_FLOATS)
+    squares += squares_of(x + i, n - i < BLOCK_FLOATS ? n - i : BLOCK_FLOATS, shift, shifted_mean);
   *mean = shift + shifted_mean;
-  *var = squares / (float)n;
+  *var = (float)(squares / (double)n);
 }
 
 FOR_EVERY_CPU

@@ -85,6 +85,6 @@ def _objection(norm: SurgicalNorm, config: BatchGroupConfig) -> str:
     objection=_objection,
 )
 def batch_group(norm: SurgicalNorm, config: Any) -> None:
-    """Channel groups share statistics, in training within small groups of examples."""
+    """Channel groups share statistics, in evaluation too; in training within small groups of examples."""
     norm.channel_groups = norm.num_features if config.channel_groups == "channels" else config.channel_groups
     norm.training_rule = BatchGroupStatistics(config.examples_per_group)

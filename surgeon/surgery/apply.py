@@ -79,6 +79,20 @@ def install_everywhere(model: nn.Module, plan: ResolvedPlan, *, at_identity: boo
         install(norm, operation, at_identity=at_identity)
 
 
+def current_plan(model: nn.Module) -> ResolvedPlan:
+    """What is done to the layers now; their alpha may have been set since they were converted."""
+    plan: ResolvedPlan = getattr(model, "surgery", None) or ResolvedPlan(operations=())
+    layers = surgical_layers(model)
+    operations = []
+    for operation in plan.operations:
+        configs = layers[operation.layer].rewrites
+        rewrites = (
+            r.model_copy(update={"options": configs[r.name].model_dump(mode="json")}) for r in operation.rewrites
+        )
+        operations.append(operation.model_copy(update={"rewrites": tuple(rewrites)}))
+    return ResolvedPlan(operations=tuple(operations))
+
+
 def surgical_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
     """The rewritten layers of a network by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, SurgicalNorm)}

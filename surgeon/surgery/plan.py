@@ -106,10 +106,10 @@ def resolve_plan(model: nn.Module, requests: Sequence[Request], layers: str | No
         norms[request.name]
     candidates = _candidates(model, requests)
     names = [layer.name for layer in candidates]
-    selected = set(select(names, layers)) if layers else set(names)
+    selected = set(names) if layers is None else set(select(names, layers))
     wanted: dict[str, dict[str, dict[str, Any]]] = {}
     for request in requests:
-        matches = [n for n in select(names, request.selector) if n in selected] if request.selector else names
+        matches = names if request.selector is None else select(names, request.selector)
         matches = [name for name in matches if name in selected]
         for name, options in _options_per_layer(request, matches).items():
             wanted.setdefault(name, {})[request.name] = options

@@ -16,8 +16,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import surgeon
-from surgeon.evaluate import Scores, evaluate
+from surgeon.metrics import Metrics
 from surgeon.models.catalog import IMAGENET_MEAN, IMAGENET_STD
+from surgeon.scoring import evaluate
 from surgeon.surgery.apply import surgical_layers
 from tests.cli.running import done
 from tests.real.conftest import first_images
@@ -86,18 +87,18 @@ def resnet20(converted: Path) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def scores(resnet20: nn.Module, images_and_labels: tuple[Tensor, Tensor]) -> dict[float, Scores]:
+def scores(resnet20: nn.Module, images_and_labels: tuple[Tensor, Tensor]) -> dict[float, Metrics]:
     """By alpha, on the first 1,000 test images."""
     images, labels = (column[:1000] for column in images_and_labels)
-    return {alpha: evaluate(at_alpha(resnet20, alpha), images, labels, batch_size=50) for alpha in (0.0, 0.05, 0.1)}
+    return {alpha: evaluate(at_alpha(resnet20, alpha), [(images, labels)]) for alpha in (0.0, 0.05, 0.1)}
 
 
-def test_example_weighting_lowers_the_cross_entropy(scores: dict[float, Scores]) -> None:
+def test_example_weighting_lowers_the_cross_entropy(scores: dict[float, Metrics]) -> None:
     assert scores[0.05].cross_entropy < 0.95 * scores[0.0].cross_entropy
     assert scores[0.1].cross_entropy < scores[0.05].cross_entropy
 
 
-def test_a_little_of_it_costs_no_accuracy(scores: dict[float, Scores]) -> None:
+def test_a_little_of_it_costs_no_accuracy(scores: dict[float, Metrics]) -> None:
     assert scores[0.05].accuracy >= scores[0.0].accuracy > 0.9
     assert scores[0.1].accuracy >= scores[0.0].accuracy - 0.01
 
@@ -105,7 +106,8 @@ def test_a_little_of_it_costs_no_accuracy(scores: dict[float, Scores]) -> None:
 def test_the_published_numbers_at_alpha_one_tenth(
     resnet20: nn.Module, images_and_labels: tuple[Tensor, Tensor]
 ) -> None:
-    found = evaluate(at_alpha(resnet20, 0.1), *images_and_labels, batch_size=50)
+    images, labels = images_and_labels
+    found = evaluate(at_alpha(resnet20, 0.1), zip(images.split(250), labels.split(250), strict=True))
     assert found.images == 5000
     assert found.cross_entropy == pytest.approx(0.3275, abs=0.0005)
     # One image either way: another processor may round a near tie differently.

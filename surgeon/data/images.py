@@ -1,0 +1,244 @@
+"""A labelled set of images whose labels are known at once and whose images are decoded only when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from surgeon.data.splits import Indices
+from surgeon.errors import SurgeonError
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+FINGERPRINT_SAMPLE = 64
+
+# Pillow remarks on odd metadata of single photographs, from the decoding threads, where
+# warnings.catch_warnings is not safe. ImageNet alone has dozens of them.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+
+
+class UnreadableImageError(SurgeonError):
+    """One image that cannot be read or decoded."""
+
+    def __init__(self, identity: str, reason: str) -> None:
+        super().__init__(
+            f"The image {identity} cannot be read: {reason}.",
+            "Repair or remove it, or pass --skip-bad to go on without.",
+        )
+        self.identity = identity
+
+
+class EncodedImages(Protocol):
+    """Where the encoded bytes of images lie."""
+
+    def read(self, position: int) -> bytes:
+        """The file contents of one image."""
+
+    def identity(self, position: int) -> str:
+        """A short name of one image for messages."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Labels of all images, and the way to each of them.
+
+    `names_known` tells class names from bare numbers: a set with integer labels and nothing else
+    has the names "0", "1", ... up to its largest label.
+    """
+
+    name: str
+    split: str
+    labels: Indices
+    class_names: tuple[str, ...]
+    encoded: EncodedImages = field(repr=False)
+    positions: Indices = field(repr=False)
+    names_known: bool = True
+
+    @classmethod
+    def over(
+        cls,
+        encoded: EncodedImages,
+        labels: npt.ArrayLike,
+        class_names: Sequence[str],
+        *,
+        name: str,
+        split: str,
+        names_known: bool = True,
+    ) -> ImageSet:
+        """The set of all images of a source; an empty one is an error."""
+        numbers = np.asarray(labels, dtype=np.int64)
+        if len(numbers) == 0:
+            raise SurgeonError(f"The split {split!r} of {name!r} holds no images.")
+        return cls(name, split, numbers, tuple(class_names), encoded, np.arange(len(numbers)), names_known)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def identity(self, index: int) -> str:
+        """A short name of an image for messages."""
+        return f"{self.encoded.identity(int(self.positions[index]))} of {self.name}"
+
+    def image(self, index: int) -> Image.Image:
+        """Read and decode one image."""
+        try:
+            image = Image.open(BytesIO(self.encoded.read(int(self.positions[index]))))
+            image.load()
+        # Damaged files make the decoders raise nearly anything: OSError, SyntaxError, struct.error, EOFError, ...
+        except Exception as error:
+            raise UnreadableImageError(self.identity(index), _reason(error)) from error
+        # The orientation in the EXIF data is not applied: the networks were trained without it.
+        return image
+
+    def subset(self, indices: npt.ArrayLike) -> ImageSet:
+        """The images at some indices, in that order."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        return replace(self, labels=self.labels[chosen], positions=self.positions[chosen])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells this set from others by its labels and the bytes of a few images."""
+        digest = hashlib.sha256(f"{self.name}\0{self.split}\0{len(self)}\0".encode())
+        digest.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
+        for index in np.unique(np.linspace(0, len(self) - 1, min(FINGERPRINT_SAMPLE, len(self))).round().astype(int)):
+            digest.update(hashlib.sha256(self._bytes_or_nothing(int(index))).digest())
+        return digest.hexdigest()
+
+    def _bytes_or_nothing(self, index: int) -> bytes:
+        try:
+            return self.encoded.read(int(self.positions[index]))
+        except (OSError, ValueError):  # an unreadable image is the business of whoever evaluates it
+            return b""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "it is not an image that Pillow knows"
+    return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
+
+
+class ImageFiles:
+    """Images that are files below one folder."""
+
+    def __init__(self, root: Path, paths: Sequence[str]) -> None:
+        self.root = root
+        self.paths = paths
+
+    def read(self, position: int) -> bytes:
+        return (self.root / self.paths[position]).read_bytes()
+
+    def identity(self, position: int) -> str:
+        return self.paths[position]
+
+
+class PixelArrays:
+    """Grey images (N, H, W) in memory, encoded on demand without loss."""
+
+    def __init__(self, pixels: npt.NDArray[np.uint8]) -> None:
+        self.pixels = pixels
+
+    def read(self, position: int) -> bytes:
+        stream = BytesIO()
+        Image.fromarray(self.pixels[position]).save(stream, "PNG")
+        return stream.getvalue()
+
+    def identity(self, position: int) -> str:
+        return f"number {position}"
+
+
+class ArrowImages:
+    """Images inside the Arrow files of a `datasets` set, read with one seek each.
+
+    Only the place of every image is kept. Reading through the library's memory maps would be
+    simpler, but then the resident memory grows with the data that was seen, and every access
+    costs about as much Python under the GIL as decoding a small image.
+    """
+
+    def __init__(self, files: Sequence[str], column: str) -> None:
+        self.files = list(files)
+        places = [_Places.within(file, column) for file in self.files]
+        self._ends = np.cumsum([len(place.starts) for place in places])
+        self._places = places
+
+    def read(self, position: int) -> bytes:
+        number, row = self._locate(position)
+        places = self._places[number]
+        if (path := places.paths.get(row)) is not None:
+            return _read_elsewhere(path)
+        if places.lengths[row] < 0:
+            raise ValueError("there is no image in this row")
+        with open(self.files[number], "rb", buffering=0) as file:
+            file.seek(int(places.starts[row]), os.SEEK_SET)
+            return file.read(int(places.lengths[row]))
+
+    def identity(self, position: int) -> str:
+        return f"number {position}"
+
+    def _locate(self, position: int) -> tuple[int, int]:
+        number = int(np.searchsorted(self._ends, position, side="right"))
+        return number, position - (int(self._ends[number - 1]) if number else 0)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the images of one Arrow file lie: in it, or (with length -1) in a file of their own."""
+
+    starts: Indices
+    lengths: Indices
+    paths: dict[int, str]
+
+    @classmethod
+    def within(cls, file: str, column: str) -> _Places:
+        import pyarrow as pa
+
+        starts, lengths, paths, rows = [], [], {}, 0
+        with pa.memory_map(file) as source:
+            base = source.read_buffer(1).address
+            source.seek(0)
+            for batch in pa.ipc.open_stream(source):
+                first, length = _places_in_batch(batch.column(column), base)
+                starts.append(first)
+                lengths.append(length)
+                for row in np.flatnonzero(length < 0):
+                    if path := _path_of(batch.column(column)[int(row)].as_py()):
+                        paths[rows + int(row)] = path
+                rows += batch.num_rows
+        empty = np.empty(0, dtype=np.int64)
+        return cls(np.concatenate([empty, *starts]), np.concatenate([empty, *lengths]), paths)
+
+
+def _places_in_batch(column: pa.Array, base: int) -> tuple[Indices, Indices]:
+    import pyarrow as pa
+
+    values: Any = column.field("bytes") if pa.types.is_struct(column.type) else column
+    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+    _, offsets_buffer, data = values.buffers()
+    offsets = np.frombuffer(offsets_buffer, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    lengths = np.diff(offsets)
+    lengths[values.is_null().to_numpy(zero_copy_only=False) | column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return (data.address - base if data else 0) + offsets[:-1], lengths
+
+
+def _path_of(cell: Any) -> str | None:
+    return cell.get("path") if isinstance(cell, dict) else None
+
+
+def _read_elsewhere(path: str) -> bytes:
+    """A file, or a member of an archive: zip://a.jpg::archive.zip."""
+    from datasets.utils.file_utils import xopen  # type: ignore[import-untyped]
+
+    with xopen(path, "rb") as file:
+        return bytes(file.read())

@@ -1,0 +1,310 @@
+"""Where images come from: bundled digits, folders, Parquet files, saved `datasets`, the hub, known sets."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surgeon.data.digits import SPLITS as DIGITS_SPLITS
+from surgeon.data.digits import digit_pixels
+from surgeon.data.images import ImageFiles, ImageSet, PixelArrays
+from surgeon.data.presets import PRESETS, Preset
+from surgeon.data.tables import Columns, column_values, image_set, parquet_values
+from surgeon.errors import ExitCode, SurgeonError, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from datasets import Dataset, Features  # type: ignore[import-untyped]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
+VALIDATION_NAMES = ("validation", "val", "valid", "dev")
+WHOLE = "all"  # the split of a source that has none
+
+
+def open_data(
+    spec: str, split: str | None = None, *, image_column: str | None = None, label_column: str | None = None
+) -> ImageSet:
+    """Open one split of a data set; without a split, its test images, else its validation images."""
+    columns = Columns(image_column, label_column)
+    if spec == "digits":
+        return _open_digits(split)
+    if spec in PRESETS:
+        return _open_preset(PRESETS[spec], split, columns)
+    if spec.startswith("hf:"):
+        repository, _, config = spec.removeprefix("hf:").partition(":")
+        return _open_hub(repository, config or None, split, columns)
+    return _open_path(Path(spec).expanduser(), split, columns)
+
+
+def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
+    if path.is_file() and path.suffix == ".parquet":
+        return _open_parquet_file(path, split, columns)
+    if path.is_file():
+        raise SurgeonError(f"The file {str(path)!r} is not a Parquet file.", "Give a .parquet file or a folder.")
+    if not path.is_dir():
+        known = ["digits", *PRESETS]
+        raise SurgeonError(
+            f"There is no data {str(path)!r}: no such file or folder, and no known data set of that name.",
+            did_you_mean(str(path), known) or f"Known: {listing(known, limit=len(known))}; hf:owner/name for the hub.",
+        )
+    if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+        return _open_saved(path, split, columns)
+    if _holds_parquet(path):
+        return _open_layout(path, None, _folder_name(path), split, columns)
+    return _open_folder(path, split)
+
+
+def _folder_name(path: Path) -> str:
+    return path.resolve().name
+
+
+# Splits -----------------------------------------------------------------------------------------
+
+
+def choose_split(wanted: str | None, existing: Iterable[str], name: str) -> str:
+    """The existing split that is meant: `val`, `valid`, `validation` and `dev` are the same."""
+    splits = list(existing)
+    if wanted is None:
+        candidates = ["test", *VALIDATION_NAMES, *(splits if len(splits) == 1 else [])]
+    else:
+        candidates = [wanted, *(VALIDATION_NAMES if wanted in VALIDATION_NAMES else [])]
+    for candidate in candidates:
+        if candidate in splits:
+            return candidate
+    if splits == [WHOLE]:
+        raise SurgeonError(f"{name!r} has no splits, so there is no {wanted!r}.", "Leave --split out.")
+    problem = f"There is no split {wanted!r} in {name!r}" if wanted else f"{name!r} has no test or validation split"
+    raise SurgeonError(f"{problem}.", f"Pass --split with one of: {listing(splits)}.")
+
+
+# Digits and folders -----------------------------------------------------------------------------
+
+
+def _open_digits(split: str | None) -> ImageSet:
+    chosen = choose_split(split, DIGITS_SPLITS, "digits")
+    pixels, labels = digit_pixels(chosen)  # type: ignore[arg-type]
+    return ImageSet.over(PixelArrays(pixels), labels, [str(digit) for digit in range(10)], name="digits", split=chosen)
+
+
+def _open_folder(root: Path, split: str | None) -> ImageSet:
+    splits = _split_folders(root) or {WHOLE: root}
+    chosen = choose_split(split, splits, _folder_name(root))
+    # The classes of all splits: one that is missing here must not shift the numbers of the others.
+    classes = sorted({name for folder in splits.values() for name in _subfolders(folder)})
+    if not classes:
+        raise SurgeonError(
+            f"The folder {str(splits[chosen])!r} holds no class folders and no Parquet files.",
+            "Put the images of each class into a folder of its own, e.g. test/cat/1.jpg.",
+        )
+    paths: list[str] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        of_class = list(_image_files(splits[chosen] / name, root))
+        paths += of_class
+        labels += [label] * len(of_class)
+    return ImageSet.over(ImageFiles(root, paths), labels, classes, name=_folder_name(root), split=chosen)
+
+
+def _split_folders(root: Path) -> dict[str, Path]:
+    """Folders named like splits that hold class folders."""
+    names = [name for name in _subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)]
+    return {name: root / name for name in names if _subfolders(root / name)}
+
+
+def _subfolders(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _image_files(folder: Path, root: Path) -> Iterator[str]:
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders.sort()
+        for file in sorted(files):
+            if file.lower().endswith(IMAGE_SUFFIXES) and not file.startswith("."):
+                yield os.path.relpath(os.path.join(parent, file), root)
+
+
+# Parquet files, saved sets, the hub -------------------------------------------------------------
+
+
+def _holds_parquet(folder: Path) -> bool:
+    """Whether a folder is in the hub's layout: Parquet files in it, in `data/`, or in a folder per configuration."""
+    return any(_starts_with_parquet(place) for place in (folder, *(folder / name for name in _subfolders(folder))))
+
+
+def _starts_with_parquet(folder: Path, looked_at: int = 100) -> bool:
+    """Looks at a few files only: a class folder may hold thousands of images."""
+    with os.scandir(folder) as entries:
+        return any(entry.name.endswith(".parquet") for entry in islice(entries, looked_at))
+
+
+def _open_parquet_file(path: Path, split: str | None, columns: Columns) -> ImageSet:
+    named = re.match(rf"(train|test|{'|'.join(VALIDATION_NAMES)})\b", path.stem)
+    chosen = choose_split(split, [named[1] if named else WHOLE], path.name)
+    with _quiet_datasets(path.name):
+        table = _load_files("parquet", [str(path)])
+    return image_set(table, columns, lambda column: [column_values(table, column)], name=path.stem, split=chosen)
+
+
+def _open_saved(path: Path, split: str | None, columns: Columns) -> ImageSet:
+    import datasets
+
+    name = _folder_name(path)
+    with _quiet_datasets(name):
+        saved = datasets.load_from_disk(str(path))
+    tables = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or WHOLE): saved}
+    chosen = choose_split(split, tables, name)
+    return image_set(
+        tables[chosen],
+        columns,
+        lambda column: [column_values(table, column) for table in tables.values()],
+        name=name,
+        split=chosen,
+    )
+
+
+def _open_layout(
+    folder: Path,
+    config: str | None,
+    name: str,
+    split: str | None,
+    columns: Columns,
+    pooled: tuple[str, ...] = (),
+) -> ImageSet:
+    """Open one split, or several pooled ones, of a folder in the hub's layout."""
+    import datasets
+
+    with _quiet_datasets(name):
+        builder = datasets.load_dataset_builder(str(folder), config)
+        files = {str(key): [str(file) for file in of_split] for key, of_split in builder.config.data_files.items()}
+    chosen = [choose_split(part, files, name) for part in pooled or (split,)]
+    with _quiet_datasets(name):
+        table = _load_files(builder.name, [file for part in chosen for file in files[part]], builder.info.features)
+        everything = [file for of_split in files.values() for file in of_split if file.endswith(".parquet")]
+        return image_set(
+            table,
+            columns,
+            lambda column: [parquet_values(file, column) for file in everything],
+            name=name,
+            split="+".join(chosen),
+        )
+
+
+def _load_files(module: str, files: list[str], features: Features | None = None) -> Dataset:
+    """Only the files of one split are converted to Arrow, once; `datasets` itself converts all splits."""
+    import datasets
+
+    return datasets.load_dataset(module, data_files={"train": files}, split="train", features=features)
+
+
+def _open_hub(
+    repository: str, config: str | None, split: str | None, columns: Columns, pooled: tuple[str, ...] = ()
+) -> ImageSet:
+    folder = _fetch(repository, config, pooled or (split,))
+    return _open_layout(folder, config, repository, split, columns, pooled)
+
+
+def _open_preset(preset: Preset, split: str | None, columns: Columns) -> ImageSet:
+    chosen = choose_split(split or preset.default_split, preset.rule.splits, preset.name)
+    columns = Columns(columns.image or preset.image_column, columns.label or preset.label_column)
+    pool = _open_hub(preset.hub, preset.config, None, columns, preset.rule.sources(chosen))
+    indices = preset.rule.choose(pool.labels, chosen)
+    images = pool if indices is None else pool.subset(indices)
+    return replace(images, name=preset.name, split=chosen)
+
+
+def _fetch(repository: str, config: str | None, splits: Sequence[str | None]) -> Path:
+    """The local copy of a hub data set, in which at least the files of some splits are present."""
+    import datasets
+    from huggingface_hub import constants, snapshot_download
+
+    from surgeon.models.sources import stop_waiting_for_unreachable_hub
+
+    stop_waiting_for_unreachable_hub()
+    if constants.HF_HUB_OFFLINE:
+        datasets.config.HF_HUB_OFFLINE = True
+        return _cached(repository)
+    with _quiet_datasets(repository, _not_fetched):
+        files = datasets.load_dataset_builder(repository, config).config.data_files
+        chosen = {choose_split(split, map(str, files), repository) for split in splits}
+        # hf://datasets/owner/name@revision/path
+        places = [str(file).partition("@")[2].partition("/") for part in chosen for file in files[part]]
+        return Path(
+            snapshot_download(
+                repository,
+                repo_type="dataset",
+                revision=places[0][0],
+                allow_patterns=["README.md", *(path for _, _, path in places)],
+            )
+        )
+
+
+def _cached(repository: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    with _quiet_datasets(repository, _not_fetched):
+        return Path(snapshot_download(repository, repo_type="dataset", local_files_only=True))
+
+
+def _not_fetched(repository: str, error: Exception) -> SurgeonError:
+    from datasets.exceptions import DatasetNotFoundError  # type: ignore[import-untyped]
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+    if isinstance(error, DatasetNotFoundError):
+        return SurgeonError(
+            f"There is no data set {repository!r} on the hub, or it is private or gated.",
+            "Check the name; log in with `hf auth login`.",
+        )
+    of_the_disk = isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError)
+    if of_the_disk or not isinstance(error, OSError | HTTPError):
+        return _not_read(repository, error)
+    return SurgeonError(
+        f"The data set {repository!r} could not be loaded: the hub cannot be reached, and its cache does not hold it "
+        f"({type(error).__name__}).",
+        "Pass a local folder of images or Parquet files with --data FOLDER.",
+        ExitCode.FAILED,
+    )
+
+
+def _not_read(name: str, error: Exception) -> SurgeonError:
+    cause = error.__cause__ or error
+    reason = (str(cause).splitlines() or [type(cause).__name__])[0].rstrip(".")
+    if "Config name is missing" in reason:
+        hint = "Name the configuration as hf:owner/name:config, or give the folder of one configuration."
+        return SurgeonError(f"{name!r} has several configurations.", hint)
+    if "corresponds to no data" in reason:
+        return SurgeonError(f"{name!r} holds no images in this split.", "Choose another one with --split.")
+    code = ExitCode.FAILED if isinstance(cause, OSError) else ExitCode.USAGE
+    return SurgeonError(f"{name!r} cannot be read: {reason}.", exit_code=code)
+
+
+@contextmanager
+def _quiet_datasets(name: str, told: Callable[[str, Exception], SurgeonError] = _not_read) -> Iterator[None]:
+    """Keep the library's bars and remarks from the terminal, and turn its errors into ours."""
+    import datasets
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    # The exception of whichever HTTP library this version of the hub uses.
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+    failures = (OSError, ValueError, TypeError, HTTPError, datasets.exceptions.DatasetsError, pa.ArrowException)
+    bars, verbosity = datasets.is_progress_bar_enabled(), datasets.logging.get_verbosity()
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity_error()
+    try:
+        yield
+    except SurgeonError:
+        raise
+    except failures as error:
+        raise told(name, error) from error
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+        if bars:
+            datasets.enable_progress_bars()

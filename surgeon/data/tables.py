@@ -1,0 +1,135 @@
+"""Tables of the `datasets` library as image sets: which columns hold images and labels, and what classes they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surgeon.data.images import ArrowImages, ImageSet
+from surgeon.data.splits import Indices
+from surgeon.errors import SurgeonError, count, listing
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from datasets import Dataset, Features  # type: ignore[import-untyped]
+
+IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp")
+LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "cls")
+
+Values = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns a user asked for; those left out are found by type and name."""
+
+    image: str | None
+    label: str | None
+
+
+def image_set(
+    table: Dataset, columns: Columns, every_label: Callable[[str], Iterable[Values]], *, name: str, split: str
+) -> ImageSet:
+    """The images of a table. `every_label` gives a column's values in all splits, so that all have the same classes."""
+    image = _image_column(table.features, columns.image, name)
+    label = _label_column(table.features, columns.label, name)
+    values = column_values(table, label)
+    class_names = getattr(table.features[label], "names", None)
+    names_known = class_names is not None or values.dtype.kind not in "iu"
+    if class_names is None:
+        values, class_names = _number_classes(values, np.unique(np.concatenate([*every_label(label), values])))
+    _refuse_unlabelled(values, name, split)
+    files = [str(file["filename"]) for file in table.cache_files]
+    return ImageSet.over(
+        ArrowImages(files, image), values, class_names, name=name, split=split, names_known=names_known
+    )
+
+
+def column_values(table: Dataset, column: str) -> Values:
+    """All values of one column, integers or strings."""
+    return _to_numpy(table.data.column(column), column)
+
+
+def parquet_values(file: str, column: str) -> Values:
+    """All values of one column of a file, without reading the others."""
+    import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+
+    return _to_numpy(parquet.read_table(file, columns=[column]).column(column), column)
+
+
+def _to_numpy(values: pa.ChunkedArray, column: str) -> Values:
+    import pyarrow as pa
+
+    if values.null_count:
+        raise SurgeonError(f"The column {column!r} has {count(values.null_count, 'row')} without a label.")
+    plain = values.to_numpy() if pa.types.is_integer(values.type) else values.to_pylist()
+    return np.asarray(plain, dtype=None if pa.types.is_integer(values.type) else str)
+
+
+def _number_classes(values: Values, occurring: Values) -> tuple[Indices, list[str]]:
+    """Integers are class numbers as they are; strings are numbered in sorted order."""
+    if values.dtype.kind in "iu":
+        return values, [str(number) for number in range(int(occurring.max(initial=-1)) + 1)]
+    return np.searchsorted(occurring, values), [str(value) for value in occurring]
+
+
+def _refuse_unlabelled(labels: Values, name: str, split: str) -> None:
+    if unlabelled := int((labels < 0).sum()):
+        raise SurgeonError(
+            f"{unlabelled:,} of {count(len(labels), 'image')} in the split {split!r} of {name!r} have no label "
+            f"(a negative one).",
+            "Choose another split with --split.",
+        )
+
+
+def _image_column(features: Features, wanted: str | None, name: str) -> str:
+    from datasets import Image
+
+    images = [column for column, kind in features.items() if isinstance(kind, Image)]
+    structs = [column for column, kind in features.items() if isinstance(kind, dict) and "bytes" in kind]
+    binaries = [column for column, kind in features.items() if getattr(kind, "dtype", "") in ("binary", "large_binary")]
+    if wanted is not None:
+        return _asked_for(wanted, "image", [*images, *structs, *binaries], features, name)
+    return _only_one("image", images or structs or binaries, IMAGE_NAMES, features, name)
+
+
+def _label_column(features: Features, wanted: str | None, name: str) -> str:
+    from datasets import ClassLabel
+
+    classes = [column for column, kind in features.items() if isinstance(kind, ClassLabel)]
+    plain = [column for column, kind in features.items() if _is_integer_or_string(kind)]
+    if wanted is not None:
+        return _asked_for(wanted, "label", [*classes, *plain], features, name)
+    return _only_one(
+        "label", classes or [column for column in plain if column in LABEL_NAMES], LABEL_NAMES, features, name
+    )
+
+
+def _is_integer_or_string(kind: Any) -> bool:
+    return str(getattr(kind, "dtype", "")).startswith(("int", "uint", "string", "large_string"))
+
+
+def _asked_for(wanted: str, role: str, fitting: Sequence[str], features: Features, name: str) -> str:
+    if wanted in fitting:
+        return wanted
+    problem = f"holds no {role}s" if wanted in features else "does not exist"
+    raise SurgeonError(f"The column {wanted!r} of {name!r} {problem}.", f"Its columns: {_describe(features)}.")
+
+
+def _only_one(role: str, candidates: Sequence[str], usual: Sequence[str], features: Features, name: str) -> str:
+    """The only candidate, or else the only one with a usual name."""
+    for group in (candidates, [column for column in candidates if column in usual]):
+        if len(group) == 1:
+            return group[0]
+    problem = f"{name!r} has {'several' if candidates else 'no recognised'} {role} columns."
+    raise SurgeonError(problem, f"Pass --{role}-column with one of its columns: {_describe(features)}.")
+
+
+def _describe(features: Features) -> str:
+    kinds = (getattr(kind, "dtype", None) if type(kind).__name__ == "Value" else None for kind in features.values())
+    named = zip(features.items(), kinds, strict=True)
+    return listing(f"{column} ({dtype or type(kind).__name__})" for (column, kind), dtype in named)

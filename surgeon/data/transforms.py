@@ -1,0 +1,49 @@
+"""From a decoded image to what a network sees: timm's own evaluation geometry, normalised on the batch."""
+
+from __future__ import annotations
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from surgeon.errors import SurgeonError
+from surgeon.models.sources import Preprocessing
+
+MODES = {1: "L", 3: "RGB"}
+
+
+class Transform:
+    """Resize, crop and convert one image to bytes (C, H, W), channels last in memory."""
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        from timm.data.transforms_factory import create_transform
+
+        channels = preprocessing.input_size[0]
+        if len(preprocessing.input_size) != 3 or channels not in MODES:
+            raise SurgeonError(
+                f"Images cannot be turned into inputs of size {preprocessing.input_size}.",
+                "The network has to take grey or colour images: (1, height, width) or (3, height, width).",
+            )
+        self.mode = MODES[channels]
+        self.geometry = create_transform(
+            preprocessing.input_size,
+            is_training=False,
+            interpolation=preprocessing.interpolation,
+            crop_pct=preprocessing.crop_pct,
+            normalize=False,
+        )
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        if image.mode != self.mode:
+            image = image.convert(self.mode)
+        pixels: Tensor = self.geometry(image)
+        return pixels
+
+
+def normalise(batch: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Bytes (N, C, H, W) as the floats the network was trained on, in the same memory format."""
+    mean, std = (
+        torch.tensor(values, device=batch.device).view(-1, 1, 1) for values in (preprocessing.mean, preprocessing.std)
+    )
+    # The order of ToTensor and Normalize, so that the result is theirs to the last bit.
+    return batch.float().div_(255).sub_(mean).div_(std)

@@ -1,0 +1,25 @@
+"""Top-1 and top-5 accuracy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surgeon.metrics.base import register
+
+if TYPE_CHECKING:
+    from surgeon.metrics.accumulator import ImageScores
+
+# With five classes or fewer the label is always among the first five.
+FEWEST_CLASSES_FOR_TOP5 = 6
+
+
+@register("accuracy", higher_is_better=True, per_image=lambda images: images.correct)
+def accuracy(images: ImageScores) -> float:
+    """Share of images whose most likely class is the label."""
+    return float(images.correct.mean())
+
+
+@register("top5", higher_is_better=True, per_image=lambda images: images.correct_top5)
+def top5(images: ImageScores) -> float | None:
+    """Share of images whose label is among the five most likely classes."""
+    return float(images.correct_top5.mean()) if images.classes >= FEWEST_CLASSES_FOR_TOP5 else None

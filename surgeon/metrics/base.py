@@ -1,0 +1,60 @@
+"""What a metric is: a name, what it says, which direction is better, and how it is computed.
+
+This module and all others of this folder import torch and scipy only inside functions, so that
+`surgeon ls metrics` and `--help` can name every metric without waiting for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from surgeon.registry import Registry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from surgeon.metrics.accumulator import ImageScores
+    from surgeon.metrics.summary import Metrics
+
+Compute = Callable[["ImageScores"], float | None]
+PerImage = Callable[["ImageScores"], "NDArray[Any]"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One registered metric.
+
+    `compute` returns None where the metric has no meaning (top-5 of three classes). `per_image`
+    gives the numbers whose mean the metric is, which is what a paired comparison needs; it is None
+    for metrics that are no mean over images.
+    """
+
+    name: str
+    summary: str
+    higher_is_better: bool
+    compute: Compute
+    per_image: PerImage | None
+
+    def merit(self, record: Metrics) -> float:
+        """The metric such that more is better; a value that is missing or not a number loses to all others."""
+        value = record.value(self.name)
+        if value is None or math.isnan(value):
+            return -math.inf
+        return value if self.higher_is_better else -value
+
+
+metrics: Registry[Metric] = Registry("metric", "surgeon.metrics")
+
+
+def register(name: str, *, higher_is_better: bool, per_image: PerImage | None = None) -> Callable[[Compute], Compute]:
+    """Register the decorated function under a name; the first line of its docstring is the summary."""
+
+    def wrap(compute: Compute) -> Compute:
+        summary = (compute.__doc__ or "").strip().splitlines()[0]
+        metrics.register(name)(Metric(name, summary, higher_is_better, compute, per_image))
+        return compute
+
+    return wrap

@@ -1,0 +1,77 @@
+"""Running a network on all views of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from surgeon.errors import SurgeonError
+from surgeon.tta.merge import Merge, Merger
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from surgeon.tta.base import Views
+
+
+def predict(model: nn.Module, batch: Tensor, views: Views, merge: Merge = Merge.LOGITS, max_batch: int = 128) -> Tensor:
+    """The merged prediction for every image of a batch that has the preprocessing of the views.
+
+    Several views of the same size go through the network together, up to `max_batch` rows at a
+    time: a few small images at a time leave most of a processor idle. The default suits images of
+    32x32; larger images gain nothing from it and need memory for every row.
+    """
+    import torch
+
+    if max_batch < 1:
+        raise SurgeonError(f"A batch cannot have {max_batch} rows.", "Give at least 1.")
+    with torch.inference_mode():
+        return torch.cat([_predict(model, part, views, merge, max_batch) for part in torch.split(batch, max_batch)])
+
+
+def _predict(model: nn.Module, batch: Tensor, views: Views, merge: Merge, max_batch: int) -> Tensor:
+    import torch
+
+    merger = Merger(merge)
+    for packed in _packs(views.of(batch), max(max_batch // len(batch), 1)):
+        for logits in torch.split(_forward(model, packed, views), len(batch)):
+            merger.add(logits)
+    return merger.result()
+
+
+def _packs(views: Iterator[Tensor], most_views: int) -> Iterator[Tensor]:
+    """Consecutive views of the same shape, joined along the batch."""
+    waiting: list[Tensor] = []
+    for view in views:
+        if waiting and (len(waiting) == most_views or waiting[0].shape != view.shape):
+            yield _joined(waiting)
+            waiting = []
+        waiting.append(view)
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(views: list[Tensor]) -> Tensor:
+    import torch
+
+    # A window of a padded image is strided; convolutions want it compact and channels-last.
+    return torch.cat(views).contiguous(memory_format=torch.channels_last)
+
+
+def _forward(model: nn.Module, packed: Tensor, views: Views) -> Tensor:
+    try:
+        logits: Tensor = model(packed)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        height, width = packed.shape[-2:]
+        if views.network_size == (height, width):
+            raise
+        raise SurgeonError(
+            f"The views {views.name!r} need a network that takes images of any size, "
+            f"but this one does not take {height}x{width} ({_first_line(error)}).",
+            "Use flip, crop or ten-crop instead.",
+        ) from error
+    return logits
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

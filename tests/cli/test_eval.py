@@ -1,0 +1,112 @@
+"""`surgeon eval`: figures that are right, on data of every kind, and errors before any computing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy
+
+import surgeon
+from surgeon.data.digits import load_digits
+from tests.cli.running import done, refusal
+
+
+def evaluation(*arguments: object) -> dict:
+    return json.loads(done("eval", *arguments, "--json").stdout)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten classes with four grey pictures each."""
+    random = np.random.default_rng(0)
+    for name in "abcdefghij":
+        for number in range(4):
+            path = tmp_path / "images" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(random.integers(0, 255, (8, 8), dtype=np.uint8)).save(path)
+    return tmp_path / "images"
+
+
+def test_the_bundled_model_has_its_accuracy() -> None:
+    told = evaluation("digits-resnet8", "--data", "digits")
+    assert told["split"] == "test"
+    assert told["metrics"]["images"] == 450
+    assert told["metrics"]["accuracy"] == pytest.approx(439 / 450)
+    assert told["metrics"]["accuracy_low"] < told["metrics"]["accuracy"] < told["metrics"]["accuracy_high"]
+
+
+def test_python_gives_the_same_figures_as_plain_torch() -> None:
+    model = surgeon.load(Path(surgeon.__file__).parent / "assets" / "digits-resnet8")
+    images, labels = load_digits("test")
+    metrics = surgeon.evaluate(model, list(zip(images.split(100), labels.split(100), strict=True)))
+    with torch.inference_mode():
+        logits = model(images)
+    assert metrics.accuracy == (logits.argmax(1) == labels).double().mean().item()
+    assert metrics.cross_entropy == pytest.approx(cross_entropy(logits.double(), labels).item(), rel=1e-5)
+    assert metrics.scaled_cross_entropy <= metrics.cross_entropy
+
+
+def test_a_table_for_people() -> None:
+    outcome = done("eval", "digits-resnet8", "--data", "digits", "--limit", 50)
+    assert "cross-entropy at temperature" in outcome.stdout
+    assert "50 images" in outcome.stderr
+    assert "8x8 px" in outcome.stderr
+
+
+def test_views_are_merged_and_told() -> None:
+    plain = evaluation("digits-resnet8", "--data", "digits", "--limit", 60)
+    views = evaluation("digits-resnet8", "--data", "digits", "--limit", 60, "--tta", "flip-crop")
+    assert (plain["views"], views["views"]) == (1, 10)
+    assert plain["metrics"]["cross_entropy"] != views["metrics"]["cross_entropy"]
+
+
+def test_logits_are_saved(tmp_path: Path) -> None:
+    told = evaluation("digits-resnet8", "--data", "digits", "--limit", 40, "--save-logits", tmp_path / "l.safetensors")
+    saved = load_file(tmp_path / "l.safetensors")
+    right = (saved["logits"].argmax(1) == saved["labels"]).double().mean().item()
+    assert saved["logits"].shape == (40, 10)
+    assert told["metrics"]["accuracy"] == pytest.approx(right)
+    assert not list(tmp_path.glob(".unfinished*"))
+
+
+def test_a_folder_of_images(folder: Path) -> None:
+    assert evaluation("digits-resnet8", "--data", folder)["metrics"]["images"] == 40
+
+
+def test_bad_images_are_named_and_can_be_skipped(folder: Path) -> None:
+    (folder / "c" / "1.png").write_bytes(b"not a picture")
+    assert "1.png" in refusal("eval", "digits-resnet8", "--data", folder)
+    told = evaluation("digits-resnet8", "--data", folder, "--skip-bad")
+    assert told["metrics"]["images"] == 39
+    assert "1.png" in told["bad_images"][0]
+
+
+def test_half_precision_on_a_cpu_is_no_crash() -> None:
+    told = evaluation("digits-resnet8", "--data", "digits", "--limit", 20, "--precision", "bfloat16", "--device", "cpu")
+    assert told["precision"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--data", "no/such/folder"], "no/such/folder"),
+        (["--data", "digits", "--split", "tset"], "test"),
+        (["--data", "digits", "--tta", "flip-corp"], "flip-crop"),
+        (["--data", "digits", "--merge", "sum"], "geometric"),
+        (["--data", "digits", "--precision", "int8"], "float32"),
+        (["--data", "digits", "--device", "tpu"], "cpu"),
+    ],
+)
+def test_refusals(arguments: list[str], expected: str) -> None:
+    assert expected in refusal("eval", "digits-resnet8", *arguments)
+
+
+def test_classes_that_do_not_fit_are_told_before_computing() -> None:
+    said = refusal("eval", "digits-resnet8", "--no-pretrained", "--num-classes", 7, "--data", "digits")
+    assert "7 outputs" in said

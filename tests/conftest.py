@@ -1,0 +1,15 @@
+"""Prints how many of the architectures with BatchNorm passed (here, because xdist's controller reads only this)."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    def outcomes(kind: str) -> int:
+        reports = terminalreporter.stats.get(kind, [])
+        return sum("test_everything.py" in report.nodeid for report in reports)
+
+    passed, failed = outcomes("passed"), outcomes("failed") + outcomes("error")
+    if passed or failed:
+        terminalreporter.write_line(f"{passed} of {passed + failed} architectures with BatchNorm convert correctly")

@@ -1,0 +1,102 @@
+"""Calibration metrics against formulas written out bin by bin, and by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.metrics import f1_score
+
+from surgeon.metrics import calibration
+
+FUNCTIONS = [
+    calibration.expected_calibration_error,
+    calibration.rms_error,
+    calibration.mad_error,
+    calibration.published_rms,
+    calibration.published_mad,
+    calibration.area_under_response_rate_accuracy,
+    calibration.soft_f1_score,
+]
+
+
+def predictions(images: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+    random = np.random.default_rng(seed)
+    confidence = random.random(images)
+    return confidence, random.random(images) < confidence**2
+
+
+def published_error(confidence: NDArray[Any], correct: NDArray[Any], power: int, *, skip_last: bool) -> float:
+    """The published loop over bins."""
+    order = np.argsort(confidence)
+    confidence, correct = confidence[order], correct[order]
+    bins = [[i * 100, (i + 1) * 100] for i in range(len(confidence) // 100)]
+    bins[-1][1] = len(confidence)
+    total = 0.0
+    for low, high in bins[: len(bins) - skip_last]:
+        gap = abs(confidence[low:high].mean() - correct[low:high].mean())
+        total += (high - low) / len(confidence) * gap**power
+    return float(total ** (1 / power))
+
+
+@pytest.mark.parametrize("images", [100, 199, 200, 1234])
+def test_errors_over_bins_of_100(images: int) -> None:
+    confidence, correct = predictions(images)
+    for power, complete, published in (
+        (2, calibration.rms_error, calibration.published_rms),
+        (1, calibration.mad_error, calibration.published_mad),
+    ):
+        assert complete(confidence, correct) == pytest.approx(
+            published_error(confidence, correct, power, skip_last=False), abs=1e-12
+        )
+        assert published(confidence, correct) == pytest.approx(
+            published_error(confidence, correct, power, skip_last=True), abs=1e-12
+        )
+
+
+def test_expected_calibration_error_bin_by_bin() -> None:
+    confidence, correct = predictions(1000)
+    confidence[:3] = [0.0, 1.0, 1 / 15]
+    expected = 0.0
+    for number in range(15):
+        inside = (confidence > number / 15) & (confidence <= (number + 1) / 15)
+        inside |= (confidence == 0) & (number == 0)
+        if inside.any():
+            expected += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
+    assert calibration.expected_calibration_error(confidence, correct) == pytest.approx(expected, abs=1e-12)
+
+
+def test_fewer_than_a_bin_of_images_form_one_bin() -> None:
+    confidence, correct = np.array([0.9, 0.6, 0.3]), np.array([1, 0, 1])
+    assert calibration.rms_error(confidence, correct) == pytest.approx(abs(0.6 - 2 / 3))
+    assert calibration.mad_error(confidence, correct) == pytest.approx(abs(0.6 - 2 / 3))
+    assert calibration.published_rms(confidence, correct) == 0
+
+
+def test_aurra_by_hand() -> None:
+    confidence, correct = np.array([0.2, 0.9, 0.5]), np.array([1, 1, 0])
+    assert calibration.area_under_response_rate_accuracy(confidence, correct) == pytest.approx((1 + 1 / 2 + 2 / 3) / 3)
+
+
+def test_soft_f1_of_certain_predictions_is_the_f1_of_finding_errors() -> None:
+    confidence, correct = np.array([1.0, 0.0, 0.0, 1.0, 1.0]), np.array([1, 0, 1, 0, 1])
+    expected = f1_score(1 - correct, 1 - confidence)
+    assert calibration.soft_f1_score(confidence, correct) == pytest.approx(expected)
+
+
+def test_perfect_and_certain_predictions() -> None:
+    confidence, correct = np.ones(250), np.ones(250, dtype=bool)
+    values = [function(confidence, correct) for function in FUNCTIONS]
+    assert values == [0, 0, 0, 0, 0, 1, 1]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=300))
+def test_every_metric_lies_between_0_and_1(images: list[tuple[float, bool]]) -> None:
+    confidence, correct = (np.array(column) for column in zip(*images, strict=True))
+    for function in FUNCTIONS:
+        assert -1e-12 <= function(confidence, correct) <= 1 + 1e-12
