@@ -225,7 +225,7 @@ def _fetch(repository: str, config: str | None, splits: Sequence[str | None]) ->
     import datasets
     from huggingface_hub import constants, snapshot_download
 
-    from surgeon.models.sources import stop_waiting_for_unreachable_hub
+    from surgeon.models.hub import stop_waiting_for_unreachable_hub
 
     stop_waiting_for_unreachable_hub()
     if constants.HF_HUB_OFFLINE:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import socket
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Literal, cast
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from surgeon.errors import ExitCode, SurgeonError, did_you_mean, listing
+from surgeon.errors import SurgeonError, did_you_mean, listing
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into
+from surgeon.models.hub import careful, not_loaded, stop_waiting_for_unreachable_hub
 from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.weights import read_weights
-
-FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
 class Record(BaseModel):
@@ -83,7 +75,7 @@ def load_model(
     arguments = {} if num_classes is None else {"num_classes": num_classes}
     from_file = read_weights(weights) if weights is not None else None
     pretrained = pretrained and from_file is None
-    with _careful(), torch.random.fork_rng(devices=[]):
+    with careful(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # random weights are the same in every run
         loaded = _builder(name)(name, pretrained, arguments)
     origin = loaded.origin
@@ -101,7 +93,7 @@ def build(source: ModelSource) -> nn.Module:
     """The network of a source with random weights."""
     builder = {"timm": _from_timm, "torchvision": _from_torchvision, "surgeon": _from_catalog}[source.library]
     name = f"torchvision:{source.architecture}" if source.library == "torchvision" else source.architecture
-    with _careful(), torch.random.fork_rng(devices=[]):
+    with careful(), torch.random.fork_rng(devices=[]):
         return builder(name, False, dict(source.arguments)).model.eval()
 
 
@@ -154,7 +146,7 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
         arguments = _folder_arguments(name) | arguments
         model = timm.create_model(name, pretrained=pretrained, **arguments)
     except (OSError, UnpicklingError) as error:
-        raise _not_loaded(name, error, pretrained) from error
+        raise not_loaded(name, error, pretrained) from error
     except RuntimeError as error:
         raise _timm_refusal(name, error) from error
     except (ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
@@ -242,7 +234,7 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
     try:
         model = models.get_model(architecture, weights="DEFAULT" if pretrained else None, **keywords)
     except (OSError, UnpicklingError) as error:
-        raise _not_loaded(name, error, pretrained) from error
+        raise not_loaded(name, error, pretrained) from error
     except (TypeError, ValueError) as error:
         if not arguments:
             raise
@@ -302,62 +294,3 @@ def example_inputs(origin: Origin, examples: int = 2) -> tuple[Any, ...] | None:
         if task == "optical_flow":
             return image(examples, 3, 128, 128), image(examples, 3, 128, 128)
     return (image(examples, *size),)
-
-
-def stop_waiting_for_unreachable_hub() -> None:
-    """Use only cached files if the hub's name cannot be resolved, instead of retrying for a minute."""
-    from huggingface_hub import constants
-
-    host = urlsplit(constants.ENDPOINT).hostname
-    if constants.HF_HUB_OFFLINE or getproxies() or host is None:
-        return
-    try:
-        socket.getaddrinfo(host, 443)
-    except OSError:
-        constants.HF_HUB_OFFLINE = True
-
-
-def _not_loaded(name: str, error: Exception, pretrained: bool) -> SurgeonError:
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    if isinstance(error, UnpicklingError):
-        return SurgeonError(
-            f"The weights of {name!r} were refused: the downloaded file asks to run code, and nothing of it was run."
-        )
-    if isinstance(error, RepositoryNotFoundError):
-        return SurgeonError(
-            f"There is no model {name!r} on the hub, or it is private.", "Check the name; log in with `hf auth login`."
-        )
-    if isinstance(error, FileNotFoundError) and name.startswith("local-dir:"):
-        return SurgeonError(f"{name!r} cannot be opened: {error}.")
-    unreachable = f"the model hub cannot be reached, and its cache does not hold them ({type(error).__name__})"
-    if not pretrained:  # a hub model's architecture is on the hub too
-        return SurgeonError(
-            f"The settings of {name!r} could not be loaded: {unreachable}.",
-            "Name the architecture itself, or a local copy of the folder.",
-            ExitCode.FAILED,
-        )
-    return SurgeonError(
-        f"The pretrained weights of {name!r} could not be loaded: {unreachable}.",
-        "Pass a local file with --weights FILE, or use --no-pretrained for random weights.",
-        ExitCode.FAILED,
-    )
-
-
-@contextmanager
-def _careful() -> Iterator[None]:
-    """Keep the libraries' warnings away from the user, and their pickles from running code."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    forced = os.environ.get(FORCE_WEIGHTS_ONLY)
-    os.environ[FORCE_WEIGHTS_ONLY] = "1"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
-        if forced is None:
-            del os.environ[FORCE_WEIGHTS_ONLY]
-        else:
-            os.environ[FORCE_WEIGHTS_ONLY] = forced

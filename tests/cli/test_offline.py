@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file
 
 import surgeon
-from surgeon.models.sources import stop_waiting_for_unreachable_hub
+from surgeon.models.hub import stop_waiting_for_unreachable_hub
 from tests.cli.running import document, done, invoke, refusal, run
 
 NAME = "mobilenetv3_small_050"
@@ -117,7 +117,7 @@ def test_an_unreachable_hub_is_not_waited_for(reachable: bool, monkeypatch: pyte
         return []
 
     monkeypatch.setattr("socket.getaddrinfo", resolve)
-    monkeypatch.setattr("surgeon.models.sources.getproxies", dict)
+    monkeypatch.setattr("surgeon.models.hub.getproxies", dict)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     stop_waiting_for_unreachable_hub()
     assert constants.HF_HUB_OFFLINE is not reachable
@@ -128,7 +128,7 @@ def test_offline_is_left_alone_behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -
         raise OSError("Name or service not known")
 
     monkeypatch.setattr("socket.getaddrinfo", unresolved)
-    monkeypatch.setattr("surgeon.models.sources.getproxies", lambda: {"https": "http://proxy:3128"})
+    monkeypatch.setattr("surgeon.models.hub.getproxies", lambda: {"https": "http://proxy:3128"})
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     stop_waiting_for_unreachable_hub()
     assert constants.HF_HUB_OFFLINE is False

@@ -312,7 +312,7 @@ def test_only_the_files_of_the_split_are_downloaded(tmp_path: Path, monkeypatch:
         shutil.copy(remote / allow_patterns[1], local / allow_patterns[1])
         return str(local)
 
-    monkeypatch.setattr("surgeon.models.sources.stop_waiting_for_unreachable_hub", lambda: None)
+    monkeypatch.setattr("surgeon.models.hub.stop_waiting_for_unreachable_hub", lambda: None)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset_builder", load_remote_builder)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)

@@ -1,0 +1,77 @@
+"""Dealing with downloads: an unreachable hub, files that want to run code, chatty libraries."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pickle import UnpicklingError
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from surgeon.errors import ExitCode, SurgeonError
+
+FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+
+
+def stop_waiting_for_unreachable_hub() -> None:
+    """Use only cached files if the hub's name cannot be resolved, instead of retrying for a minute."""
+    from huggingface_hub import constants
+
+    host = urlsplit(constants.ENDPOINT).hostname
+    if constants.HF_HUB_OFFLINE or getproxies() or host is None:
+        return
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError:
+        constants.HF_HUB_OFFLINE = True
+
+
+def not_loaded(name: str, error: Exception, pretrained: bool) -> SurgeonError:
+    """Why a network's weights or settings could not be had, and what to do."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    if isinstance(error, UnpicklingError):
+        return SurgeonError(
+            f"The weights of {name!r} were refused: the downloaded file asks to run code, and nothing of it was run."
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        return SurgeonError(
+            f"There is no model {name!r} on the hub, or it is private.", "Check the name; log in with `hf auth login`."
+        )
+    if isinstance(error, FileNotFoundError) and name.startswith("local-dir:"):
+        return SurgeonError(f"{name!r} cannot be opened: {error}.")
+    unreachable = f"the model hub cannot be reached, and its cache does not hold them ({type(error).__name__})"
+    if not pretrained:  # a hub model's architecture is on the hub too
+        return SurgeonError(
+            f"The settings of {name!r} could not be loaded: {unreachable}.",
+            "Name the architecture itself, or a local copy of the folder.",
+            ExitCode.FAILED,
+        )
+    return SurgeonError(
+        f"The pretrained weights of {name!r} could not be loaded: {unreachable}.",
+        "Pass a local file with --weights FILE, or use --no-pretrained for random weights.",
+        ExitCode.FAILED,
+    )
+
+
+@contextmanager
+def careful() -> Iterator[None]:
+    """Keep the libraries' warnings away from the user, and their pickles from running code."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    forced = os.environ.get(FORCE_WEIGHTS_ONLY)
+    os.environ[FORCE_WEIGHTS_ONLY] = "1"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+        if forced is None:
+            del os.environ[FORCE_WEIGHTS_ONLY]
+        else:
+            os.environ[FORCE_WEIGHTS_ONLY] = forced
