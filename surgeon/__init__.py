@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from surgeon.surgery.apply import convert
     from surgeon.surgery.collect import collect_statistics
     from surgeon.surgery.inspect import inspect_model
+    from surgeon.sweeping.api import sweep
 
 __version__ = "0.1.0"
 
-__all__ = ["SurgeonError", "collect_statistics", "convert", "evaluate", "inspect_model", "load", "save"]
+__all__ = ["SurgeonError", "collect_statistics", "convert", "evaluate", "inspect_model", "load", "save", "sweep"]
 
 _HOMES = {
     "SurgeonError": "surgeon.errors",
@@ -28,6 +29,7 @@ _HOMES = {
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint",
     "save": "surgeon.checkpoint",
+    "sweep": "surgeon.sweeping.api",
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from surgeon.report.card import model_card
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers
 from surgeon.surgery.collect import make_room
+from surgeon.surgery.temperature import set_temperature, temperature_of
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -77,6 +79,7 @@ def load_checkpoint(folder: Path, model: nn.Module | None = None) -> LoadedModel
         model = build(surgery.source)
     model = apply_plan(model, surgery.plan)
     _fill(model, read_tensors(folder / WEIGHTS), folder)
+    set_temperature(model, surgery.temperature)
     origin = Origin(source=surgery.source, preprocessing=surgery.preprocessing, weights=surgery.base_weights)
     model.origin = origin  # type: ignore[assignment]
     return LoadedModel(str(folder), model.eval(), origin)
@@ -108,9 +111,10 @@ def save(
     *,
     origin: Origin | None = None,
     parity: float | None = None,
+    findings: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Path:
-    """Write a network with its surgery as a checkpoint folder, all or nothing.
+    """Write a network with its surgery as a checkpoint folder, all or nothing; `findings` go into record and card.
 
     Where the network came from is known if surgeon loaded it or timm built it; other networks can be
     loaded again by passing them to `load`.
@@ -124,6 +128,8 @@ def save(
         base_weights=origin.weights,
         preprocessing=origin.preprocessing,
         plan=current_plan(model),
+        temperature=temperature_of(model),
+        findings=tuple(findings),
     )
     with staged(folder, (WEIGHTS, CONFIG, CARD, SURGERY)) as stage:
         metadata = {"format": "pt", "surgeon": surgery.model_dump_json()}
@@ -133,7 +139,7 @@ def save(
             raise OSError(str(error)) from error
         _write_text(stage / CONFIG, json.dumps(timm_config(model, origin), indent=2))
         (stage / WEIGHTS).chmod((stage / CONFIG).stat().st_mode)  # safetensors makes it private
-        _write_text(stage / CARD, model_card(folder.resolve().name, origin, surgery.plan, parity))
+        _write_text(stage / CARD, model_card(folder.resolve().name, surgery, parity))
         hashes = {name: sha256_of(stage / name) for name in (WEIGHTS, CONFIG)}
         record = SurgeryFile(**surgery.model_dump(), files=hashes)
         _write_text(stage / SURGERY, record.model_dump_json(indent=2))

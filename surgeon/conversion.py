@@ -68,6 +68,25 @@ def perform_conversion(
     """Rewrite the network, compare it with itself before, and write the checkpoint."""
     check_destination(destination, overwrite)
     plan = ResolvedPlan(operations=planned.operations)
+    proof = rewrite(loaded, plan)
+    weights = loaded.origin.weights
+    checkpoint.save(
+        loaded.model, destination, origin=loaded.origin, parity=proof.identity_difference, overwrite=overwrite
+    )
+    return planned.model_copy(
+        update={
+            "weights": weights,
+            "parameters_after": sum(p.numel() for p in loaded.model.parameters()),
+            "identity_difference": proof.identity_difference,
+            "output_shift": proof.output_shift,
+            "notes": (*planned.notes, *_plan_notes(plan), *proof.notes),
+            "output": str(destination),
+        }
+    )
+
+
+def rewrite(loaded: LoadedModel, plan: ResolvedPlan) -> Proof:
+    """Rewrite a network in place, note which weights it had, and compare it with itself before."""
     inputs = example_inputs(loaded.origin)
     if (earlier := getattr(loaded.model, "surgery", None)) is not None:
         install_everywhere(loaded.model, earlier, at_identity=True)  # compare with the network before any surgery
@@ -75,21 +94,11 @@ def perform_conversion(
     model = apply_plan(loaded.model, plan)
     whole: Any = model.surgery  # with what an earlier surgery did to other layers
     proof = _compare(model, whole, before, inputs) if before is not None and inputs is not None else Proof()
-    origin = loaded.origin
-    if origin.weights.sha256 is None:
-        hashed = BaseWeights(origin=origin.weights.origin, sha256=state_sha256(model))
-        origin = origin.model_copy(update={"weights": hashed})
-    checkpoint.save(model, destination, origin=origin, parity=proof.identity_difference, overwrite=overwrite)
-    return planned.model_copy(
-        update={
-            "weights": origin.weights,
-            "parameters_after": sum(p.numel() for p in model.parameters()),
-            "identity_difference": proof.identity_difference,
-            "output_shift": proof.output_shift,
-            "notes": (*planned.notes, *_plan_notes(plan), *proof.notes),
-            "output": str(destination),
-        }
-    )
+    loaded.model = model
+    if loaded.origin.weights.sha256 is None:
+        hashed = BaseWeights(origin=loaded.origin.weights.origin, sha256=state_sha256(model))
+        loaded.origin = loaded.origin.model_copy(update={"weights": hashed})
+    return proof
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -25,6 +26,10 @@ class SurgeonError(Exception):
         self.message = message
         self.hint = hint
         self.exit_code = exit_code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between processes an error keeps its parts; special kinds arrive as this one."""
+        return SurgeonError, (self.message, self.hint, self.exit_code)
 
 
 def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str:

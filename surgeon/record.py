@@ -30,6 +30,10 @@ class Surgery(BaseModel):
     base_weights: BaseWeights
     preprocessing: Preprocessing | None
     plan: ResolvedPlan
+    temperature: float | None = None
+    """What the logits are divided by."""
+    findings: tuple[str, ...] = ()
+    """What was measured when the settings were chosen, in sentences."""
 
 
 class SurgeryFile(Surgery):
@@ -68,8 +72,9 @@ def find_problems(folder: Path) -> list[str]:
     problems = []
     try:
         embedded = _embedded_surgery(folder / WEIGHTS)
-        if embedded != json.loads(record.surgery().model_dump_json()):
-            problems.append(_first_difference(json.loads(record.surgery().model_dump_json()), embedded))
+        stated = json.loads(record.surgery().model_dump_json())
+        if embedded != stated:
+            problems.append(_first_difference(stated, embedded))
     except SurgeonError as error:
         problems.append(error.message)
     for name in (WEIGHTS, CONFIG):
@@ -105,9 +110,11 @@ def _embedded_surgery(path: Path) -> Any:
     if "surgeon" not in metadata:
         raise SurgeonError(f"{path} carries no surgery record: it was replaced by another file.")
     try:
-        return json.loads(metadata["surgeon"])
+        content = json.loads(metadata["surgeon"])
     except ValueError as error:
         raise SurgeonError(f"The surgery record inside {path} is damaged ({error}).") from error
+    # What a file written before has no entry for is as by default.
+    return {"temperature": None, "findings": [], **content} if isinstance(content, dict) else content
 
 
 def _first_difference(edited: Any, written: Any, where: str = "") -> str:

@@ -1,8 +1,10 @@
-"""How well a network classifies, in one pass over the images."""
+"""How well a network classifies, in one pass over the images, at one setting or at several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,10 +14,44 @@ from surgeon.compute import Precision, computing_in, keep_heap
 from surgeon.data.loaders import Batch
 from surgeon.metrics import Metrics, Scores, summarise
 from surgeon.surgery.parity import evaluating
-from surgeon.tta import Merge, Views, predict
+from surgeon.tta import Forward, Merge, Views, predict_each
 
 ROWS_OF_SMALL_IMAGES, ROWS_OF_LARGE_IMAGES = 128, 32
 LARGE_IMAGE = 64 * 64
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How images are predicted, whatever the setting."""
+
+    device: torch.device
+    precision: Precision = Precision.FLOAT32
+    views: Views | None = None
+    merge: Merge = Merge.LOGITS
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Manner:
+        """Plainly, on the device where the network is."""
+        tensors = (*model.parameters(), *model.buffers())
+        return cls(next((t.device for t in tensors), torch.device("cpu")))
+
+    @contextmanager
+    def applied_to(self, model: nn.Module) -> Iterator[None]:
+        """The network in evaluation mode and in this precision."""
+        keep_heap()
+        with evaluating(model), torch.inference_mode(), computing_in(self.precision, self.device):
+            yield
+
+    def logits(self, forward: Forward, images: Tensor) -> list[Tensor]:
+        """The predictions of each setting that `forward` goes through."""
+        images = images.to(self.device, non_blocking=True)
+        if self.views is None:
+            predictions = forward(images)
+        else:
+            large = images.shape[-1] * images.shape[-2] > LARGE_IMAGE
+            rows = ROWS_OF_LARGE_IMAGES if large else ROWS_OF_SMALL_IMAGES
+            predictions = predict_each(forward, images, self.views, self.merge, rows)
+        return [logits.float().cpu() for logits in predictions]
 
 
 def evaluate(model: nn.Module, batches: Iterable[Any]) -> Metrics:
@@ -26,40 +62,26 @@ def evaluate(model: nn.Module, batches: Iterable[Any]) -> Metrics:
 def score(
     model: nn.Module,
     batches: Iterable[Any],
-    *,
-    views: Views | None = None,
-    merge: Merge = Merge.LOGITS,
-    precision: Precision = Precision.FLOAT32,
+    manner: Manner | None = None,
     watch: Callable[[Tensor, Batch], None] | None = None,
 ) -> Scores:
     """Predict every batch and keep a few numbers per image; `watch` sees the logits of each batch."""
-    keep_heap()
-    device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+    manner = manner or Manner.of(model)
     scores = Scores()
-    seen = 0
-    with evaluating(model), torch.inference_mode(), computing_in(precision, device):
-        for given in batches:
-            batch = _as_batch(given, seen)
-            seen += len(batch.labels)
-            if len(batch.labels) == 0:  # every image of it was bad
-                continue
-            logits = _logits(model, batch.images.to(device, non_blocking=True), views, merge).float().cpu()
+    with manner.applied_to(model):
+        for batch in as_batches(batches):
+            (logits,) = manner.logits(lambda images: [model(images)], batch.images)
             scores.update(logits, batch.labels, batch.indices)
             if watch is not None:
                 watch(logits, batch)
     return scores
 
 
-def _as_batch(given: Any, seen: int) -> Batch:
-    if isinstance(given, Batch):
-        return given
-    images, labels = given[0], given[1]
-    return Batch(images, labels, torch.arange(seen, seen + len(labels)))
-
-
-def _logits(model: nn.Module, images: Tensor, views: Views | None, merge: Merge) -> Tensor:
-    if views is None:
-        logits: Tensor = model(images)
-        return logits
-    large = images.shape[-1] * images.shape[-2] > LARGE_IMAGE
-    return predict(model, images, views, merge, ROWS_OF_LARGE_IMAGES if large else ROWS_OF_SMALL_IMAGES)
+def as_batches(given: Iterable[Any]) -> Iterator[Batch]:
+    """Batches that hold images, from anything that gives (images, labels)."""
+    seen = 0
+    for item in given:
+        batch = item if isinstance(item, Batch) else Batch(item[0], item[1], torch.arange(seen, seen + len(item[1])))
+        seen += len(batch.labels)
+        if len(batch.labels):
+            yield batch

@@ -13,6 +13,7 @@ from surgeon.models.sources import build, example_inputs
 from surgeon.record import find_problems, read_surgery
 from surgeon.surgery import parity
 from surgeon.surgery.apply import install_everywhere
+from surgeon.surgery.temperature import set_temperature
 
 
 class Check(BaseModel):
@@ -66,6 +67,7 @@ def _check_network(folder: Path) -> list[Check]:
     names = plain.state_dict().keys()
     plain.load_state_dict({k: v for k, v in loaded.model.state_dict().items() if k in names})
     install_everywhere(loaded.model, surgery.plan, at_identity=True)
+    set_temperature(loaded.model, None)
     difference = parity.relative_difference(
         parity.evaluate_once(loaded.model, inputs), parity.evaluate_once(plain, inputs)
     )

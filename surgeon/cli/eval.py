@@ -7,29 +7,37 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from surgeon.cli import output
 from surgeon.cli.options import (
     BatchSize,
+    CropPct,
     Data,
     Device,
     ImageColumn,
+    InputSize,
+    Interpolation,
     Json,
     LabelColumn,
     Limit,
+    Mean,
+    MergeHow,
     Model,
     NumClasses,
+    PrecisionOption,
     Pretrained,
     SkipBad,
     Split,
+    Std,
+    Tta,
     Weights,
     Workers,
 )
+from surgeon.report.wording import gain_text, preprocessing_text
 
 if TYPE_CHECKING:
-    from surgeon.evaluation import Evaluation
+    from surgeon.results import Evaluation
 
 
 def add_to(app: typer.Typer) -> None:
@@ -41,22 +49,20 @@ def evaluate(
     data: Data,
     split: Split = None,
     limit: Limit = None,
-    tta: Annotated[
-        str | None,
-        typer.Option("--tta", metavar="VIEWS", help="Views of each image: flip, flip-crop, cifar-flip-crop, ten-crop…"),
-    ] = None,
-    merge: Annotated[
-        str, typer.Option("--merge", metavar="HOW", help="Of the views: logits, probabilities or geometric.")
-    ] = "logits",
+    tta: Tta = None,
+    merge: MergeHow = "logits",
     skip_bad: SkipBad = False,
     image_column: ImageColumn = None,
     label_column: LabelColumn = None,
+    input_size: InputSize = None,
+    crop_pct: CropPct = None,
+    interpolation: Interpolation = None,
+    mean: Mean = None,
+    std: Std = None,
     batch_size: BatchSize = None,
     workers: Workers = None,
     device: Device = None,
-    precision: Annotated[
-        str, typer.Option("--precision", metavar="P", help="float32, bfloat16 or float16; a CPU always takes float32.")
-    ] = "float32",
+    precision: PrecisionOption = "float32",
     save_logits: Annotated[
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
@@ -71,10 +77,9 @@ def evaluate(
     check_model_name(model)
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
-        from surgeon.compute import Precision
-        from surgeon.evaluation import Request, run_evaluation
-        from surgeon.tta import Merge
-    request = Request(
+        from surgeon.cli.request import task_request
+        from surgeon.evaluation import run_evaluation
+    request = task_request(
         data=data,
         split=split,
         limit=limit,
@@ -82,30 +87,23 @@ def evaluate(
         label_column=label_column,
         skip_bad=skip_bad,
         tta=tta,
-        merge=output.one_of(Merge, merge, "--merge"),
+        merge=merge,
         batch_size=batch_size,
         workers=workers,
         device=device,
-        precision=output.one_of(Precision, precision, "--precision"),
-        save_logits=save_logits,
+        precision=precision,
+        images={
+            "input_size": input_size,
+            "crop_pct": crop_pct,
+            "interpolation": interpolation,
+            "mean": mean,
+            "std": std,
+        },
     )
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns,
-        TextColumn("{task.fields[rate]}"),
-        console=output.people,
-        transient=True,
-        disable=not output.people.is_terminal,
-    ) as bar:
-        task = bar.add_task("evaluating", total=None, rate="")
-
-        def progress(done: int, total: int) -> None:
-            speed = bar.tasks[task].speed
-            bar.update(task, completed=done, total=total, rate=f"{speed:.0f} images/s" if speed else "")
-
-        result = run_evaluation(loaded, request, progress)
+    with output.progress_bar("images/s") as bar:
+        result = run_evaluation(loaded, request, bar, save_logits)
     if as_json:
         output.emit_json(result.model_dump_json(indent=2))
         return
@@ -114,14 +112,10 @@ def evaluate(
 
 def _describe(result: Evaluation, other_precision: bool) -> None:
     images = result.preprocessing
-    size = "x".join(map(str, images.input_size[1:]))
-    output.say(f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {result.split}")
+    output.say(f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}")
     if result.rewrites:
         output.say(f"  rewrites       {escape(result.rewrites)}")
-    output.say(
-        f"  preprocessing  {size} px, {images.interpolation}, crop {images.crop_pct:g}, "
-        f"mean {_numbers(images.mean)}, std {_numbers(images.std)}"
-    )
+    output.say(f"  preprocessing  {preprocessing_text(images)}")
     if result.tta:
         output.say(f"  views          {result.views} per image ({result.tta})")
     if other_precision:
@@ -131,12 +125,15 @@ def _describe(result: Evaluation, other_precision: bool) -> None:
     output.show(_table(result))
     speed = f"{result.images_per_second:.0f} images/s on {result.device}"
     output.say(f"{result.metrics.images:,} images in {result.seconds:.1f} s, {speed}")
+    if (one := result.against_one_view) is not None:
+        accuracy, entropy, _ = one.gains
+        output.say(
+            f"Against one view ({one.metrics.accuracy:.2%}, {one.metrics.cross_entropy:.4f}): accuracy "
+            f"{gain_text(accuracy)}; cross-entropy {gain_text(entropy)}; "
+            f"price: {result.views} views, {one.times_the_time:.1f}x the time"
+        )
     if result.logits_file:
         output.say(f"Logits: {result.logits_file}")
-
-
-def _numbers(values: tuple[float, ...]) -> str:
-    return "/".join(f"{value:.3g}" for value in values)
 
 
 def _table(result: Evaluation) -> Table:

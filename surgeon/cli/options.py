@@ -52,3 +52,25 @@ LabelColumn = Annotated[
 BatchSize = Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at a time.")]
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Threads that decode images.")]
 Device = Annotated[str | None, typer.Option("--device", metavar="D", help="cuda, mps or cpu; default: the fastest.")]
+
+InputSize = Annotated[
+    int | None, typer.Option("--input-size", metavar="N", min=1, help="Height and width, if not the network's own.")
+]
+CropPct = Annotated[
+    float | None, typer.Option("--crop-pct", metavar="X", help="Share of the short side that the crop keeps.")
+]
+Interpolation = Annotated[
+    str | None, typer.Option("--interpolation", metavar="HOW", help="Of resizing: bilinear, bicubic or nearest.")
+]
+Mean = Annotated[str | None, typer.Option("--mean", metavar="M,M,M", help="Subtracted from each channel.")]
+Std = Annotated[str | None, typer.Option("--std", metavar="S,S,S", help="By which each channel is divided.")]
+Tta = Annotated[
+    str | None,
+    typer.Option("--tta", metavar="VIEWS", help="Views of each image: flip, flip-crop, cifar-flip-crop, ten-crop…"),
+]
+MergeHow = Annotated[
+    str, typer.Option("--merge", metavar="HOW", help="Of the views: logits, probabilities or geometric.")
+]
+PrecisionOption = Annotated[
+    str, typer.Option("--precision", metavar="P", help="float32, bfloat16 or float16; a CPU always takes float32.")
+]

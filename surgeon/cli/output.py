@@ -13,9 +13,11 @@ from typing import Any, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from surgeon.errors import ExitCode, SurgeonError, listing
+from surgeon.processes import is_first_process
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,7 +25,8 @@ E = TypeVar("E", bound=StrEnum)
 
 PIPED_WIDTH = 160
 
-people = Console(stderr=True, highlight=False, soft_wrap=True)
+# Of several processes that do the same work, one speaks.
+people = Console(stderr=True, highlight=False, soft_wrap=True, quiet=not is_first_process())
 
 
 def say(text: str) -> None:
@@ -33,6 +36,8 @@ def say(text: str) -> None:
 
 def show(table: Table) -> None:
     """A table that was asked for: data, on stdout."""
+    if not is_first_process():
+        return
     Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
 
 
@@ -46,13 +51,14 @@ def one_of(choices: type[E], value: str, option: str) -> E:
 
 def emit_json(document: str) -> None:
     """The one JSON document of a command, on stdout."""
-    sys.stdout.write(document + "\n")
+    emit_lines([document])
 
 
 def emit_lines(lines: list[str]) -> None:
     """Plain data on stdout, one item a line."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
+    if is_first_process():
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
 
 
 @contextmanager
@@ -60,6 +66,32 @@ def working(text: str) -> Iterator[None]:
     """A spinner while something takes a moment."""
     with people.status(escape(text)):
         yield
+
+
+class ProgressBar:
+    """Shows what is being done, how far it is, its rate and the time that is left."""
+
+    def __init__(self, bar: Progress, unit: str) -> None:
+        self._bar = bar
+        self._unit = unit
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, doing: str, done: int, total: int, remark: str = "") -> None:
+        if doing not in self._tasks:
+            self._tasks[doing] = self._bar.add_task(doing, total=total, rate="")
+        task = self._tasks[doing]
+        speed = self._bar.tasks[task].speed
+        rate = f"{speed:,.0f} {self._unit}" if speed else ""
+        self._bar.update(task, completed=done, total=total, rate=f"{rate} {remark}".strip())
+
+
+@contextmanager
+def progress_bar(unit: str) -> Iterator[ProgressBar]:
+    """A bar for long work; nothing where nobody watches."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    rate = TextColumn("{task.fields[rate]}")
+    with Progress(*columns, rate, console=people, transient=True, disable=not people.is_terminal) as bar:
+        yield ProgressBar(bar, unit)
 
 
 def fail(error: SurgeonError) -> typer.Exit:

@@ -6,9 +6,10 @@ be copied between processes, and nothing has to be started or pickled.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -43,12 +44,13 @@ class _Piece:
 
 
 class Batches:
-    """All batches of a set; iterating again decodes again. `bad` names the images that were skipped."""
+    """The batches of a set; iterating again decodes again. `bad` names the images that were skipped."""
 
     def __init__(
         self, image_set: ImageSet, preprocessing: Preprocessing, batch_size: int, workers: int, skip_bad: bool
     ) -> None:
         self.image_set = image_set
+        self.numbers: Sequence[int] = range(-(-len(image_set) // batch_size))
         self.preprocessing = preprocessing
         self.batch_size = batch_size
         self.workers = workers
@@ -57,15 +59,20 @@ class Batches:
         self._transform = Transform(preprocessing)
 
     def __len__(self) -> int:
-        return -(-len(self.image_set) // self.batch_size)
+        return len(self.numbers)
+
+    def only(self, numbers: Sequence[int]) -> Batches:
+        """Just these batches, each the same as among all."""
+        some = copy.copy(self)
+        some.numbers, some.bad = numbers, []
+        return some
 
     def __iter__(self) -> Iterator[Batch]:
         self.bad.clear()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="decode")
         try:
             for pieces in self._ahead(pool):
-                if (batch := self._assemble(pieces)) is not None:
-                    yield batch
+                yield self._assemble(pieces)
         finally:  # also when the caller stops early or is interrupted
             pool.shutdown(wait=True, cancel_futures=True)
         if len(self.bad) == len(self.image_set):
@@ -74,7 +81,8 @@ class Batches:
     def _ahead(self, pool: ThreadPoolExecutor) -> Iterator[list[_Piece]]:
         """The pieces of each batch, while those of the next few batches are being decoded."""
         under_way: deque[list[Future[_Piece]]] = deque()
-        for first in range(0, len(self.image_set), self.batch_size):
+        for number in self.numbers:
+            first = number * self.batch_size
             last = min(first + self.batch_size, len(self.image_set))
             starts = range(first, last, PIECE)
             under_way.append([pool.submit(self._decode, range(at, min(at + PIECE, last))) for at in starts])
@@ -93,11 +101,12 @@ class Batches:
                 piece.bad.append(error)
         return piece
 
-    def _assemble(self, pieces: list[_Piece]) -> Batch | None:
+    def _assemble(self, pieces: list[_Piece]) -> Batch:
         self._account_for([error for piece in pieces for error in piece.bad])
         pixels = [image for piece in pieces for image in piece.pixels]
-        if not pixels:
-            return None
+        if not pixels:  # all of them bad
+            nothing = torch.empty(0, dtype=torch.int64)
+            return Batch(torch.empty(0, *self.preprocessing.input_size), nothing, nothing)
         # Stacked as (N, H, W, C), which is how Pillow delivers them: the batch is channels last without a copy.
         stacked = torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
         indices = torch.tensor([index for piece in pieces for index in piece.indices])

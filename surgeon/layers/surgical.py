@@ -102,6 +102,11 @@ class SurgicalNorm(nn.Module):
         if (config := self.rewrites.get("example-weighted")) is not None:
             self.rewrites["example-weighted"] = config.model_copy(update={"alpha": self._alpha_values})
 
+    def compute_with(self, alpha: Tensor) -> None:
+        """Infer with a tensor of alphas, one per channel, of which gradients may be wanted; `set_alpha` ends it."""
+        self.alpha = alpha
+        self.constant_alpha = None
+
     def _fill_alpha(self) -> None:
         dtype = torch.float32 if self.alpha.dtype.itemsize < 4 else self.alpha.dtype
         values = torch.as_tensor(self._alpha_values, dtype=dtype, device=self.alpha.device)

@@ -7,15 +7,16 @@ an image that arrives twice counts once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surgeon.errors import SurgeonError, count
-from surgeon.metrics import temperature
+from surgeon.metrics import packing, temperature
+from surgeon.metrics.groups import group_of
 from surgeon.metrics.temperature import TemperatureFit, TemperatureSums
 
 if TYPE_CHECKING:
@@ -32,24 +33,18 @@ PER_IMAGE = np.dtype(
         ("seen", np.bool_),
     ]
 )
-CONFIRMING_ROW, CHOOSING_ROW = 0, 1
-
-
-class Part(StrEnum):
-    """Which images to summarise: all, those used to choose with, or those held back to confirm."""
-
-    ALL = "all"
-    CHOOSING = "choosing"
-    CONFIRMING = "confirming"
+COLUMNS = tuple(name for name in PER_IMAGE.names or () if name != "seen")
+# The first number of stored scores; another one would be needed if the others changed their meaning.
+FORMAT = 1
 
 
 @dataclass(frozen=True)
 class ImageScores:
-    """What is known of each image of a part, in the order of their indices.
+    """What is known of each image, in the order of their indices.
 
     An image whose logits contain a NaN (or admit no probabilities) is wrong, with confidence 0,
-    infinite cross-entropy and predicted class -1. `scaled` is the result of temperature scaling,
-    fitted on the choosing part for the confirming one, and on these images themselves otherwise.
+    infinite cross-entropy and predicted class -1. `sums` are for temperature scaling; `elsewhere` is
+    the fit whose temperature is used, None if these images themselves are to be fitted.
     """
 
     classes: int
@@ -60,21 +55,28 @@ class ImageScores:
     correct: NDArray[np.bool_]
     correct_top5: NDArray[np.bool_]
     nan: NDArray[np.bool_]
-    scaled: TemperatureFit
+    sums: TemperatureSums
+    elsewhere: TemperatureFit | None
 
     def __len__(self) -> int:
         return len(self.indices)
 
+    @cached_property
+    def scaled(self) -> TemperatureFit:
+        """The result of temperature scaling."""
+        return self.sums.fit() if self.elsewhere is None else self.sums.apply(self.elsewhere.temperature)
+
+    def without(self, group: int) -> ImageScores:
+        """All images but those of one group."""
+        kept = group_of(self.indices) != group
+        columns = {name: getattr(self, name)[kept] for name in ("indices", *COLUMNS)}
+        return replace(self, **columns, sums=self.sums.without(group))
+
 
 class Scores:
-    """Accumulates batches of logits and labels; can be pickled and merged.
+    """Accumulates batches of logits and labels; can be pickled, stored as bytes, and merged."""
 
-    `choosing` says for every image index whether the image belongs to the choosing part. Without
-    it, all images form one part.
-    """
-
-    def __init__(self, choosing: NDArray[np.bool_] | None = None) -> None:
-        self.choosing = choosing
+    def __init__(self) -> None:
         self.classes: int | None = None
         self._images = np.zeros(0, PER_IMAGE)
         self._sums = TemperatureSums()
@@ -94,66 +96,58 @@ class Scores:
             return
         rows, at_temperatures = _score(logits[new.tolist()], labels[new.tolist()])
         self._images[places[new]] = rows
-        self._sums.add(places[new], self._parts(places[new]), at_temperatures)
+        self._sums += TemperatureSums.of(places[new], at_temperatures)
 
     def merge(self, other: Scores) -> Scores:
-        """The scores of both, as if one process had seen all images.
-
-        Of an image that both have seen, the copy in the last batch is dropped: that is where
-        samplers put the repeated images that give all processes equally many.
-        """
+        """The scores of both, as if one process had seen all images; they must have no image in common."""
         self._check_mergeable(other)
-        merged = Scores(self.choosing)
+        merged = Scores()
         merged.classes = self.classes or other.classes
         merged._grow(max(len(self._images), len(other._images)))
-        mine, theirs = (merged._seen_by(scores) for scores in (self, other))
-        both = np.flatnonzero(mine & theirs)
-        from_other = both[np.isin(both, other._sums.last_indices)]
-        from_self = np.setdiff1d(both, from_other)
-        if not np.isin(from_self, self._sums.last_indices).all():
-            raise SurgeonError(
-                f"{count(len(both), 'image')} were scored by two processes, e.g. the image with index {both[0]}.",
-                "Give every process images of its own; only last batches may repeat some.",
-            )
-        mine[from_self] = theirs[from_other] = False
-        for scores, kept in ((self, mine), (other, theirs)):
-            merged._images[kept] = scores._images[np.flatnonzero(kept)]
-        merged._sums = self._sums.take_back(from_self) + other._sums.take_back(from_other)
+        for scores in (self, other):
+            indices = scores._indices()
+            merged._images[indices] = scores._images[indices]
+        merged._sums = self._sums + other._sums
         return merged
 
-    def images(self, part: Part = Part.ALL) -> ImageScores:
-        """The numbers of every image of a part, and its cross-entropy after temperature scaling."""
-        indices = np.flatnonzero(self._images["seen"])
-        if part is not Part.ALL:
-            indices = indices[self._parts(indices) == (CHOOSING_ROW if part is Part.CHOOSING else CONFIRMING_ROW)]
+    def images(self, fitted_on: Scores | None = None) -> ImageScores:
+        """The numbers of every image; the temperature is fitted on other scores if they are given."""
+        indices = self._indices()
         if len(indices) == 0 or self.classes is None:
             raise SurgeonError("There are no images to score.", "Check the split and --limit.")
         rows = self._images[indices]
-        columns = {name: rows[name] for name in PER_IMAGE.names or () if name != "seen"}
-        return ImageScores(self.classes, indices, **columns, scaled=self._scaled(part))
+        columns = {name: rows[name] for name in COLUMNS}
+        elsewhere = None if fitted_on is None else fitted_on.images().scaled
+        return ImageScores(self.classes, indices, **columns, sums=self._sums, elsewhere=elsewhere)
 
-    def _scaled(self, part: Part) -> TemperatureFit:
-        if part is Part.ALL:
-            return self._sums.fit(CONFIRMING_ROW, CHOOSING_ROW)
-        fitted = self._sums.fit(CHOOSING_ROW)
-        return fitted if part is Part.CHOOSING else self._sums.apply(fitted.temperature, CONFIRMING_ROW)
+    def to_bytes(self) -> bytes:
+        """Everything, exactly and without pickle; the same images give the same bytes."""
+        indices = self._indices()
+        header = np.array([FORMAT, self.classes or 0])
+        return packing.pack(header, indices, self._images[indices], self._sums.to_digits())
 
-    def _parts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row of the temperature sums that each image belongs to."""
-        if self.choosing is None:
-            return np.full(len(indices), CONFIRMING_ROW)
-        return np.where(self.choosing[indices], CHOOSING_ROW, CONFIRMING_ROW)
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Scores:
+        """The scores that `to_bytes` stored."""
+        arrays = packing.unpack(data)
+        if len(arrays) != 4 or arrays[0].shape != (2,) or arrays[0][0] != FORMAT or arrays[2].dtype != PER_IMAGE:
+            raise packing.damaged()
+        header, indices, rows, digits = arrays
+        scores = cls()
+        scores.classes = int(header[1]) or None
+        scores._grow(int(indices.max(initial=-1)) + 1)
+        scores._images[indices] = rows
+        scores._sums = TemperatureSums.from_digits(digits, np.unique(group_of(indices)))
+        return scores
+
+    def _indices(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self._images["seen"])
 
     def _grow(self, length: int) -> None:
         if length > len(self._images):
             larger = np.zeros(max(length, 2 * len(self._images)), PER_IMAGE)
             larger[: len(self._images)] = self._images
             self._images = larger
-
-    def _seen_by(self, scores: Scores) -> NDArray[np.bool_]:
-        seen = np.zeros(len(self._images), np.bool_)
-        seen[: len(scores._images)] = scores._images["seen"]
-        return seen
 
     def _check(self, logits: Tensor, labels: Tensor, indices: NDArray[np.int64]) -> None:
         if logits.dim() != 2 or not len(logits) == len(labels) == len(indices):
@@ -169,7 +163,7 @@ class Scores:
                 f"Labels from {int(labels.min())} to {int(labels.max())} do not fit a network of {classes} classes.",
                 "Check that the data and the network have the same classes.",
             )
-        if len(indices) and (indices.min() < 0 or (self.choosing is not None and indices.max() >= len(self.choosing))):
+        if len(indices) and indices.min() < 0:
             raise SurgeonError(
                 f"Image indices from {indices.min()} to {indices.max()} are outside of the data.",
                 "Indices count the images of the data from 0.",
@@ -177,14 +171,16 @@ class Scores:
         self.classes = classes
 
     def _check_mergeable(self, other: Scores) -> None:
-        if self.choosing is None or other.choosing is None:
-            same_parts = self.choosing is other.choosing
-        else:
-            same_parts = np.array_equal(self.choosing, other.choosing)
-        if not same_parts or len({self.classes, other.classes} - {None}) > 1:
+        if len({self.classes, other.classes} - {None}) > 1:
             raise SurgeonError(
-                "Scores of different classes or of different choosing parts cannot be merged.",
-                "Score all images with the same network and the same choosing part.",
+                f"Scores of {self.classes} and of {other.classes} classes cannot be merged.",
+                "Score all images with the same network.",
+            )
+        both = np.intersect1d(self._indices(), other._indices(), assume_unique=True)
+        if len(both):
+            raise SurgeonError(
+                f"{count(len(both), 'image')} scored twice, e.g. the image with index {both[0]}.",
+                "Give every process images of its own.",
             )
 
 

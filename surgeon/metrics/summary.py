@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from surgeon.metrics.accumulator import Part
 from surgeon.metrics.base import metrics
 from surgeon.metrics.interval import wilson_interval
 
@@ -48,13 +47,9 @@ class Metrics(BaseModel):
         return value
 
 
-def summarise(scores: Scores, part: Part = Part.ALL) -> Metrics:
-    """All figures of a part of the images.
-
-    The temperature is fitted on the choosing part when the confirming part is summarised, and on
-    the summarised images themselves otherwise.
-    """
-    images = scores.images(part)
+def summarise(scores: Scores, fitted_on: Scores | None = None) -> Metrics:
+    """All figures of some images; the temperature is fitted on other ones if they are given."""
+    images = scores.images(fitted_on)
     figures = {name: metrics[name].compute(images) for name in metrics}
     own = {_field(name): value for name, value in figures.items() if _field(name) in Metrics.model_fields}
     low, high = wilson_interval(int(images.correct.sum()), len(images))

@@ -6,7 +6,8 @@ fixed grid of log-spaced temperatures, interpolated by a quintic spline, gives t
 as precisely as a fit that sees all logits.
 
 Sums are kept as integers (multiples of 2^-24 nats). Integer addition is associative, so the sums of
-several processes are exactly those of one, whatever the order and the batches.
+several processes are exactly those of one, whatever the order and the batches. They are kept by
+group of images, so that one group can be left out afterwards.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surgeon.errors import SurgeonError
+from surgeon.metrics import packing
+from surgeon.metrics.groups import GROUPS, group_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LOWEST, HIGHEST = 0.2, 10.0
 GRID = np.geomspace(LOWEST, HIGHEST, 33)
-PARTS = 2
 
 _UNITS_PER_NAT = 2.0**24
-# Far above any cross-entropy that matters, and low enough that a batch of 32,768 rows fits into int64.
-_MOST_NATS = 2.0**24
+# Far above any cross-entropy that matters, and low enough that a batch of 500,000 images fits into int64.
+_MOST_NATS = 2.0**20
 # Columns after those of the grid: images without a finite cross-entropy, and all images.
 _UNBOUNDED, _IMAGES = len(GRID), len(GRID) + 1
 _COLUMNS = len(GRID) + 2
@@ -51,62 +53,54 @@ UNFITTED = TemperatureFit(None, math.inf)
 
 
 def _no_totals() -> NDArray[Any]:
-    return np.zeros((PARTS, _COLUMNS), dtype=object)  # Python integers, which do not overflow
+    return np.zeros((GROUPS, _COLUMNS), dtype=object)  # Python integers, which do not overflow
 
 
-@dataclass
+@dataclass(frozen=True)
 class TemperatureSums:
-    """Cross-entropy at every temperature of the grid, summed over the images of each of two parts.
+    """Cross-entropy at every temperature of the grid, summed over the images of each group."""
 
-    The rows of the last batch stay apart until the next one arrives: a sampler that gives all
-    processes equally many images repeats some of them in the last batch, and only rows that are
-    not yet summed can be taken back (`take_back`).
-    """
+    totals: NDArray[Any] = field(default_factory=_no_totals)
 
-    settled: NDArray[Any] = field(default_factory=_no_totals)
-    last_indices: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    last_parts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    last_rows: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, _COLUMNS), np.int64))
-
-    def add(
-        self,
-        indices: NDArray[np.int64],
-        parts: NDArray[np.int64],
-        cross_entropies: NDArray[np.float64],
-    ) -> None:
-        """Add a batch: cross-entropies are images x temperatures, `parts` says which sum each image belongs to."""
-        self.settled = self.totals()
-        self.last_indices, self.last_parts, self.last_rows = indices, parts, _exact_rows(cross_entropies)
-
-    def totals(self) -> NDArray[Any]:
-        """The sums of both parts, the last batch included."""
-        last = [self.last_rows[self.last_parts == part].sum(axis=0).tolist() for part in range(PARTS)]
-        totals: NDArray[Any] = self.settled + np.array(last, dtype=object)
-        return totals
-
-    def take_back(self, indices: NDArray[np.int64]) -> TemperatureSums:
-        """The same sums without some images of the last batch."""
-        kept = ~np.isin(self.last_indices, indices)
-        return TemperatureSums(self.settled, self.last_indices[kept], self.last_parts[kept], self.last_rows[kept])
+    @classmethod
+    def of(cls, indices: NDArray[np.int64], cross_entropies: NDArray[np.float64]) -> TemperatureSums:
+        """The sums of a batch, whose cross-entropies are images x temperatures."""
+        totals = np.zeros((GROUPS, _COLUMNS), np.int64)
+        np.add.at(totals, group_of(indices), _exact_rows(cross_entropies))
+        return cls(totals.astype(object))
 
     def __add__(self, other: TemperatureSums) -> TemperatureSums:
-        return TemperatureSums(
-            self.settled + other.settled,
-            np.concatenate([self.last_indices, other.last_indices]),
-            np.concatenate([self.last_parts, other.last_parts]),
-            np.concatenate([self.last_rows, other.last_rows]),
-        )
+        return TemperatureSums(self.totals + other.totals)
 
-    def fit(self, *parts: int) -> TemperatureFit:
-        """The best temperature for the images of the given parts together."""
-        return _minimise(self.totals()[list(parts)].sum(axis=0))
+    def without(self, group: int) -> TemperatureSums:
+        """The sums over the images of all other groups."""
+        totals = self.totals.copy()
+        totals[group] = 0
+        return TemperatureSums(totals)
 
-    def apply(self, temperature: float | None, part: int) -> TemperatureFit:
-        """The cross-entropy of one part's images at a temperature that was fitted elsewhere."""
-        totals = self.totals()[part]
+    def fit(self) -> TemperatureFit:
+        """The best temperature for all images together."""
+        return _minimise(self.totals.sum(axis=0))
+
+    def apply(self, temperature: float | None) -> TemperatureFit:
+        """The cross-entropy of all images at a temperature that was fitted elsewhere."""
+        totals = self.totals.sum(axis=0)
         if temperature is None or totals[_UNBOUNDED] or not totals[_IMAGES]:
             return UNFITTED
         return TemperatureFit(temperature, _height(_curve(totals), math.log(temperature)))
+
+    def to_digits(self) -> NDArray[np.uint8]:
+        """The sums of the groups that have images, for `from_digits` to read."""
+        return packing.digits(self.totals[self.totals[:, _IMAGES] > 0])
+
+    @classmethod
+    def from_digits(cls, digits: NDArray[np.uint8], groups: NDArray[np.int64]) -> TemperatureSums:
+        """Sums that were stored; `groups` are those that have images, in order."""
+        totals = _no_totals()
+        if digits.dtype != np.uint8 or digits.shape[1:] != (len(groups), _COLUMNS):
+            raise packing.damaged()
+        totals[groups] = packing.integers(digits)
+        return cls(totals)
 
 
 def _exact_rows(cross_entropies: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from surgeon.models.sources import Origin
-from surgeon.surgery.plan import ResolvedPlan
+from surgeon.record import Surgery
 
 _CARD = """\
 ---
@@ -26,12 +25,13 @@ model = surgeon.load("path/to/this/folder")
 ```
 
 {plain_note}
-
+{findings}
 | | |
 |---|---|
 | base weights | {weights} |
 | sha256 of the base weights | {sha256} |
 | rewritten layers | {layers} |
+| temperature | {temperature} |
 | difference from the original at the identity setting | {parity} |
 {preprocessing}
 
@@ -48,9 +48,10 @@ _LOADS_PLAINLY = (
 )
 
 
-def model_card(name: str, origin: Origin, plan: ResolvedPlan, parity: float | None) -> str:
+def model_card(name: str, surgery: Surgery, parity: float | None) -> str:
     """The card as Markdown with the hub's metadata."""
-    source, images = origin.source, origin.preprocessing
+    source, images, plan = surgery.source, surgery.preprocessing, surgery.plan
+    findings = "".join(f"- {sentence}\n" for sentence in surgery.findings)
     kinds = Counter(operation.source for operation in plan.operations)
     size = "x".join(map(str, images.input_size)) if images else ""
     return _CARD.format(
@@ -59,8 +60,10 @@ def model_card(name: str, origin: Origin, plan: ResolvedPlan, parity: float | No
         architecture=f"{source.library}: {source.architecture}" if source else "a network of your own",
         summary=plan.summary() or "none",
         plain_note=_HAS_MORE_BUFFERS if any("GroupNorm" in kind for kind in kinds) else _LOADS_PLAINLY,
-        weights=origin.weights.origin,
-        sha256=f"`{origin.weights.sha256}`" if origin.weights.sha256 else "not recorded",
+        weights=surgery.base_weights.origin,
+        sha256=f"`{surgery.base_weights.sha256}`" if surgery.base_weights.sha256 else "not recorded",
+        findings=f"\n{findings}" if findings else "",
+        temperature=f"logits are divided by {surgery.temperature:.4f}" if surgery.temperature else "none",
         layers=", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "none",
         parity="not measured" if parity is None else f"{parity:.1e} (relative)",
         preprocessing=f"| input | {size}, mean {images.mean}, std {images.std} |" if images else "",

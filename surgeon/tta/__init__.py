@@ -2,6 +2,6 @@
 
 from surgeon.tta.base import ViewFamily, Views, register, views
 from surgeon.tta.merge import Merge, Merger
-from surgeon.tta.run import predict
+from surgeon.tta.run import Forward, predict, predict_each
 
-__all__ = ["Merge", "Merger", "ViewFamily", "Views", "predict", "register", "views"]
+__all__ = ["Forward", "Merge", "Merger", "ViewFamily", "Views", "predict", "predict_each", "register", "views"]

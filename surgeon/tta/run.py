@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from surgeon.errors import SurgeonError
@@ -13,9 +13,19 @@ if TYPE_CHECKING:
 
     from surgeon.tta.base import Views
 
+Forward = Callable[["Tensor"], Sequence["Tensor"]]
+"""One or several predictions from the same images."""
+
 
 def predict(model: nn.Module, batch: Tensor, views: Views, merge: Merge = Merge.LOGITS, max_batch: int = 128) -> Tensor:
-    """The merged prediction for every image of a batch that has the preprocessing of the views.
+    """The merged prediction for every image of a batch that has the preprocessing of the views."""
+    return predict_each(lambda images: [model(images)], batch, views, merge, max_batch)[0]
+
+
+def predict_each(
+    forward: Forward, batch: Tensor, views: Views, merge: Merge = Merge.LOGITS, max_batch: int = 128
+) -> list[Tensor]:
+    """The same for each of several predictions that `forward` makes from the same images.
 
     Several views of the same size go through the network together, up to `max_batch` rows at a
     time: a few small images at a time leave most of a processor idle. The default suits images of
@@ -26,17 +36,21 @@ def predict(model: nn.Module, batch: Tensor, views: Views, merge: Merge = Merge.
     if max_batch < 1:
         raise SurgeonError(f"A batch cannot have {max_batch} rows.", "Give at least 1.")
     with torch.inference_mode():
-        return torch.cat([_predict(model, part, views, merge, max_batch) for part in torch.split(batch, max_batch)])
+        parts = [_predict(forward, part, views, merge, max_batch) for part in torch.split(batch, max_batch)]
+        return [torch.cat(prediction) for prediction in zip(*parts, strict=True)]
 
 
-def _predict(model: nn.Module, batch: Tensor, views: Views, merge: Merge, max_batch: int) -> Tensor:
+def _predict(forward: Forward, batch: Tensor, views: Views, merge: Merge, max_batch: int) -> list[Tensor]:
     import torch
 
-    merger = Merger(merge)
+    mergers: list[Merger] = []
     for packed in _packs(views.of(batch), max(max_batch // len(batch), 1)):
-        for logits in torch.split(_forward(model, packed, views), len(batch)):
-            merger.add(logits)
-    return merger.result()
+        predictions = _forward(forward, packed, views)
+        mergers = mergers or [Merger(merge) for _ in predictions]
+        for merger, logits in zip(mergers, predictions, strict=True):
+            for of_view in torch.split(logits, len(batch)):
+                merger.add(of_view)
+    return [merger.result() for merger in mergers]
 
 
 def _packs(views: Iterator[Tensor], most_views: int) -> Iterator[Tensor]:
@@ -58,9 +72,9 @@ def _joined(views: list[Tensor]) -> Tensor:
     return torch.cat(views).contiguous(memory_format=torch.channels_last)
 
 
-def _forward(model: nn.Module, packed: Tensor, views: Views) -> Tensor:
+def _forward(forward: Forward, packed: Tensor, views: Views) -> Sequence[Tensor]:
     try:
-        logits: Tensor = model(packed)
+        return forward(packed)
     except (RuntimeError, AssertionError, ValueError) as error:
         height, width = packed.shape[-2:]
         if views.network_size == (height, width):
@@ -70,7 +84,6 @@ def _forward(model: nn.Module, packed: Tensor, views: Views) -> Tensor:
             f"but this one does not take {height}x{width} ({_first_line(error)}).",
             "Use flip, crop or ten-crop instead.",
         ) from error
-    return logits
 
 
 def _first_line(error: Exception) -> str:

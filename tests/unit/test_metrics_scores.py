@@ -7,7 +7,7 @@ import math
 import pickle
 import subprocess
 import sys
-from functools import reduce
+import zlib
 
 import numpy as np
 import pytest
@@ -18,7 +18,8 @@ from sklearn.metrics import accuracy_score, log_loss, top_k_accuracy_score
 from torch import Tensor
 
 from surgeon.errors import SurgeonError
-from surgeon.metrics import Metrics, Part, Scores, metrics, summarise
+from surgeon.metrics import GROUPS, Metrics, Scores, accumulator, group_of, metrics, packing, summarise
+from surgeon.metrics.temperature import TemperatureSums
 from tests.helpers import randn
 
 IMAGES, CLASSES = 40, 8
@@ -26,21 +27,26 @@ LOGITS = randn(IMAGES, CLASSES) * 3
 LABELS = torch.randint(CLASSES, (IMAGES,), generator=torch.Generator().manual_seed(1))
 
 
-def scored(*batches: list[int], choosing: np.ndarray | None = None) -> Scores:
-    scores = Scores(choosing)
+def scored(*batches: list[int]) -> Scores:
+    scores = Scores()
     for batch in batches:
         scores.update(LOGITS[batch], LABELS[batch], batch)
     return scores
 
 
-def of(logits: Tensor, labels: list[int]) -> Metrics:
+def scores_of(logits: Tensor, labels: list[int]) -> Scores:
     scores = Scores()
     scores.update(logits, torch.tensor(labels), range(len(labels)))
-    return summarise(scores)
+    return scores
+
+
+def of(logits: Tensor, labels: list[int]) -> Metrics:
+    return summarise(scores_of(logits, labels))
 
 
 ALL = list(range(IMAGES))
 WHOLE = summarise(scored(ALL))
+WHOLE_BYTES = scored(ALL).to_bytes()
 batches = st.permutations(ALL).flatmap(
     lambda order: st.integers(1, IMAGES).map(lambda size: [order[i : i + size] for i in range(0, IMAGES, size)])
 )
@@ -74,6 +80,7 @@ def test_memory_does_not_depend_on_the_number_of_classes() -> None:
 @given(batches)
 def test_order_and_batches_do_not_matter(parts: list[list[int]]) -> None:
     assert summarise(scored(*parts)) == WHOLE
+    assert scored(*parts).to_bytes() == WHOLE_BYTES
 
 
 @settings(max_examples=30, deadline=None)
@@ -83,19 +90,13 @@ def test_processes_do_not_matter(parts: list[list[int]], data: st.DataObject) ->
     first, second, third = (
         scored(*(part for part, owner in zip(parts, owners, strict=True) if owner == process)) for process in range(3)
     )
-    assert summarise(first.merge(second).merge(third)) == WHOLE
-    assert summarise(first.merge(second.merge(third))) == WHOLE
-    assert summarise(third.merge(first).merge(second)) == WHOLE
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(2, 4), st.integers(1, 9))
-def test_images_that_fill_up_last_batches_count_once(processes: int, size: int) -> None:
-    padded = (ALL + ALL)[: math.ceil(IMAGES / processes) * processes]
-    shares = [padded[process::processes] for process in range(processes)]
-    scores = [scored(*(share[i : i + size] for i in range(0, len(share), size))) for share in shares]
-    assert summarise(reduce(Scores.merge, scores)) == WHOLE
-    assert summarise(reduce(Scores.merge, reversed(scores))) == WHOLE
+    for merged in (
+        first.merge(second).merge(third),
+        first.merge(second.merge(third)),
+        third.merge(first).merge(second),
+    ):
+        assert summarise(merged) == WHOLE
+        assert merged.to_bytes() == WHOLE_BYTES
 
 
 @settings(max_examples=30, deadline=None)
@@ -105,9 +106,8 @@ def test_repeated_images_of_one_process_count_once(extra: list[list[int]]) -> No
 
 
 def test_images_of_two_processes_are_never_counted_twice() -> None:
-    first, second = scored([0, 1], [2, 3]), scored([1, 4], [5, 6])
-    with pytest.raises(SurgeonError, match="scored by two processes"):
-        first.merge(second)
+    with pytest.raises(SurgeonError, match=r"2 images scored twice, e.g. the image with index 1"):
+        scored([0, 1], [2, 3]).merge(scored([4, 3], [5, 1]))
 
 
 def test_scores_can_be_sent_to_another_process() -> None:
@@ -115,15 +115,107 @@ def test_scores_can_be_sent_to_another_process() -> None:
     assert summarise(sent.merge(scored(ALL[17:]))) == WHOLE
 
 
-def test_parts_are_summarised_apart() -> None:
-    choosing = np.arange(IMAGES) < 15
-    whole = scored(ALL, choosing=choosing)
-    shared = scored(ALL[::2], choosing=choosing).merge(scored(ALL[1::2], choosing=choosing))
-    for part, images in ((Part.ALL, 40), (Part.CHOOSING, 15), (Part.CONFIRMING, 25)):
-        assert summarise(whole, part).images == images
-        assert summarise(shared, part) == summarise(whole, part)
-    assert summarise(whole, Part.CHOOSING) == summarise(scored(ALL[:15]))
-    assert summarise(whole, Part.CONFIRMING).cross_entropy == summarise(scored(ALL[15:])).cross_entropy
+def test_the_figures_of_some_images_do_not_change_with_later_ones() -> None:
+    scores = scored(ALL[:20])
+    images = scores.images()
+    scores.update(LOGITS[20:], LABELS[20:], ALL[20:])
+    assert images.scaled == scored(ALL[:20]).images().scaled
+
+
+def test_images_without_a_group_are_as_if_never_scored() -> None:
+    group = int(group_of(np.array([7]))[0])
+    others = [index for index in ALL if group_of(np.array([index]))[0] != group]
+    found, expected = scored(ALL).images().without(group), scored(others).images()
+    assert found.indices.tolist() == others
+    assert {name: metrics[name].compute(found) for name in metrics} == {
+        name: metrics[name].compute(expected) for name in metrics
+    }
+
+
+PATTERNS = {
+    "all": np.arange(5000),
+    "blocks": np.arange(5000) // 50 * 1000 + np.arange(5000) % 50,
+    **{f"every {step}": np.arange(3000) * step for step in (2, 10, 32, 987, 1000, 1024, 6765, 2**20)},
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_groups_are_balanced(pattern: str) -> None:
+    groups = group_of(PATTERNS[pattern])
+    sizes = np.bincount(groups, minlength=GROUPS)
+    assert len(sizes) == GROUPS
+    expected = len(groups) / GROUPS
+    assert ((sizes - expected) ** 2 / expected).sum() < 70  # chance exceeds this once in 10,000 patterns
+
+
+def test_stored_groups_stay_what_they_are() -> None:
+    assert group_of(np.array([0, 1, 2, 3, 10**12])).tolist() == [0, 28, 13, 0, 7]
+
+
+HUGE = torch.tensor([[1e30, 0.0], [0.0, 1e30]]).repeat(40, 1)
+NOT_FINITE = torch.tensor([[math.nan, 0.0], [0.0, -math.inf], [-math.inf, 0.0], [math.inf, 0.0], [1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [Scores(), scored([]), scored(ALL), scored([3]), scores_of(HUGE, [0] * 80), scores_of(NOT_FINITE, [0, 1, 1, 0, 1])],
+    ids=["nothing", "empty batch", "all", "one", "huge", "not finite"],
+)
+def test_stored_scores_are_exact(scores: Scores) -> None:
+    read = Scores.from_bytes(scores.to_bytes())
+    assert (read.to_bytes(), len(read), read.classes) == (scores.to_bytes(), len(scores), scores.classes)
+    if len(scores):
+        assert summarise(read) == summarise(scores)
+        for mine, other in zip(vars(read.images()).values(), vars(scores.images()).values(), strict=True):
+            if isinstance(mine, np.ndarray):
+                assert mine.tobytes() == other.tobytes()
+
+
+def test_stored_sums_may_exceed_64_bits() -> None:
+    scores = scores_of(HUGE, [0] * 80)
+    scores._sums = TemperatureSums(scores._sums.totals * 2**40)
+    read = Scores.from_bytes(scores.to_bytes())
+    assert read._sums.totals.max() > 2**64
+    assert (read._sums.totals == scores._sums.totals).all()
+
+
+def test_scoring_goes_on_from_stored_scores() -> None:
+    read = Scores.from_bytes(scored(ALL[:11]).to_bytes())
+    assert read.merge(scored(ALL[11:])).to_bytes() == WHOLE_BYTES
+    read.update(LOGITS, LABELS, ALL)
+    assert read.to_bytes() == WHOLE_BYTES
+
+
+def test_stored_scores_are_small() -> None:
+    scores = scores_of(randn(128, 10) * 3, [0] * 128)
+    assert len(scores.to_bytes()) < 7000
+
+
+def test_damaged_bytes_are_refused() -> None:
+    cut = [WHOLE_BYTES[:length] for length in (0, 1, 2, 100, len(WHOLE_BYTES) - 1)]
+    foreign = [b"scores", zlib.compress(b""), zlib.compress(b"scores"), WHOLE_BYTES + b"\0"]
+    other = [packing.pack(np.arange(3)), packing.pack(*[np.arange(2)] * 4)]
+    for data in (*cut, *foreign, *other):
+        with pytest.raises(SurgeonError, match="damaged"):
+            Scores.from_bytes(data)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, len(WHOLE_BYTES) - 1), st.integers(1, 255))
+def test_a_changed_byte_never_changes_the_scores(place: int, change: int) -> None:
+    data = bytearray(WHOLE_BYTES)
+    data[place] ^= change
+    try:
+        read = Scores.from_bytes(bytes(data))
+    except SurgeonError:
+        return
+    assert read.to_bytes() == WHOLE_BYTES  # zlib has a few bits without a meaning
+
+
+def test_scores_of_another_format_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accumulator, "FORMAT", 2)
+    with pytest.raises(SurgeonError, match="another version"):
+        Scores.from_bytes(WHOLE_BYTES)
 
 
 def test_nan_logits_are_counted_and_lose() -> None:
@@ -188,13 +280,11 @@ def test_wrong_batches_are_refused(logits: Tensor, labels: list[int], indices: l
         Scores().update(logits, torch.tensor(labels), indices)
 
 
-def test_different_scores_are_not_merged() -> None:
+def test_scores_of_different_networks_are_not_merged() -> None:
     other = Scores()
     other.update(torch.zeros(1, 3), torch.tensor([0]), [0])
     with pytest.raises(SurgeonError, match="cannot be merged"):
         scored(ALL).merge(other)
-    with pytest.raises(SurgeonError, match="cannot be merged"):
-        scored(ALL).merge(scored(choosing=np.ones(IMAGES, dtype=bool)))
 
 
 def test_the_record_is_frozen_and_answers_by_name() -> None:

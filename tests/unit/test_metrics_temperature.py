@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from surgeon.errors import SurgeonError
-from surgeon.metrics import Part, Scores, fit_temperature
+from surgeon.metrics import Scores, TemperatureFit, fit_temperature
 from tests.helpers import randn
 
 
@@ -53,8 +52,8 @@ def direct_fit(logits: Tensor, labels: Tensor) -> tuple[float, float]:
     return math.exp(found.x), float(found.fun)
 
 
-def streamed(logits: Tensor, labels: Tensor, choosing: np.ndarray | None = None) -> Scores:
-    scores = Scores(choosing)
+def streamed(logits: Tensor, labels: Tensor) -> Scores:
+    scores = Scores()
     for places in torch.arange(len(labels)).split(97):
         scores.update(logits[places], labels[places], places)
     return scores
@@ -70,17 +69,24 @@ def test_the_streamed_fit_is_the_direct_one(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["overconfident-10", "random-large"])
-def test_fitted_on_one_part_and_reported_on_the_other(case: str) -> None:
+def test_fitted_on_some_images_and_reported_on_others(case: str) -> None:
     logits, labels = CASES[case]
-    choosing = np.arange(len(labels)) % 3 == 0
-    scores = streamed(logits, labels, choosing)
+    choosing = torch.arange(len(labels)) % 3 == 0
     temperature, own = direct_fit(logits[choosing], labels[choosing])
     other = torch.nn.functional.cross_entropy(logits[~choosing].double() / temperature, labels[~choosing])
-    chosen, confirmed = scores.images(Part.CHOOSING).scaled, scores.images(Part.CONFIRMING).scaled
-    assert chosen.temperature == confirmed.temperature == pytest.approx(temperature, abs=1e-3)
-    assert chosen.cross_entropy == pytest.approx(own, abs=1e-5)
+    chosen = streamed(logits[choosing], labels[choosing])
+    confirmed = streamed(logits[~choosing], labels[~choosing]).images(fitted_on=chosen).scaled
+    assert chosen.images().scaled.temperature == confirmed.temperature == pytest.approx(temperature, abs=1e-3)
+    assert chosen.images().scaled.cross_entropy == pytest.approx(own, abs=1e-5)
     assert confirmed.cross_entropy == pytest.approx(float(other), abs=1e-5)
-    assert scores.images().scaled == streamed(logits, labels).images().scaled
+
+
+def test_a_temperature_fitted_where_there_is_none() -> None:
+    logits, labels = CASES["few-images"]
+    unfitted = streamed(torch.full((3, 10), math.nan), torch.tensor([0, 1, 2]))
+    assert streamed(logits, labels).images(fitted_on=unfitted).scaled == TemperatureFit(None, math.inf)
+    with pytest.raises(SurgeonError, match="no images"):
+        streamed(logits, labels).images(fitted_on=Scores())
 
 
 @pytest.mark.parametrize(("label", "bound"), [(0, 0.2), (1, 10.0)], ids=["right", "wrong"])

@@ -1,0 +1,250 @@
+"""`surgeon sweep`: the best setting without retraining, and whether its gain is real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.cli import output
+from surgeon.cli.options import (
+    BatchSize,
+    CropPct,
+    Data,
+    Device,
+    ImageColumn,
+    InputSize,
+    Interpolation,
+    Json,
+    LabelColumn,
+    Limit,
+    Mean,
+    MergeHow,
+    Model,
+    NumClasses,
+    PrecisionOption,
+    Pretrained,
+    SkipBad,
+    Split,
+    Std,
+    Tta,
+    Weights,
+    Workers,
+)
+from surgeon.errors import SurgeonError, count
+from surgeon.report.wording import figure, gain_text, preprocessing_text
+
+if TYPE_CHECKING:
+    from surgeon.results import Point, Setting, Sweep
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("sweep")(output.reporting_errors(sweep))
+
+
+def sweep(
+    model: Model,
+    data: Data,
+    split: Split = None,
+    limit: Limit = None,
+    alpha: Annotated[
+        str, typer.Option("--alpha", metavar="VALUES", help="FROM:TO:COUNT, or single values: 0,0.01,0.05.")
+    ] = "0:0.2:21",
+    metric: Annotated[
+        str, typer.Option("--metric", metavar="M", help="What to choose by. List: surgeon ls metrics.")
+    ] = "accuracy",
+    method: Annotated[
+        str,
+        typer.Option("--method", metavar="HOW", help="race drops values that are beaten; grid measures all of them."),
+    ] = "race",
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Choose on one half of the images, report on the other.")
+    ] = False,
+    per_layer: Annotated[
+        bool, typer.Option("--per-layer", help="Also fit one alpha per layer, by gradient; implies --confirm.")
+    ] = False,
+    per_channel: Annotated[
+        bool, typer.Option("--per-channel", help="Also fit one alpha per channel; implies --confirm.")
+    ] = False,
+    layers: Annotated[
+        str | None,
+        typer.Option("--layers", metavar="SELECTOR", help="Only these layers, if the model is not converted yet."),
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Write the best setting as a checkpoint to DIR.")] = False,
+    temperature: Annotated[
+        bool, typer.Option("--temperature", help="Also store the fitted temperature there; implies --apply.")
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Result, curves, page, journal. The same command resumes there."
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start afresh in a folder that holds a sweep.")
+    ] = False,
+    tta: Tta = None,
+    merge: MergeHow = "logits",
+    skip_bad: SkipBad = False,
+    image_column: ImageColumn = None,
+    label_column: LabelColumn = None,
+    input_size: InputSize = None,
+    crop_pct: CropPct = None,
+    interpolation: Interpolation = None,
+    mean: Mean = None,
+    std: Std = None,
+    batch_size: BatchSize = None,
+    workers: Workers = None,
+    device: Device = None,
+    precision: PrecisionOption = "float32",
+    weights: Weights = None,
+    pretrained: Pretrained = True,
+    num_classes: NumClasses = None,
+    as_json: Json = False,
+) -> None:
+    """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
+    from surgeon.metrics import metrics
+    from surgeon.models.names import check_model_name
+    from surgeon.sweeping.values import parse_values
+
+    values = parse_values(alpha, "--alpha")
+    metrics[metric]
+    if (apply or temperature) and folder is None:
+        raise SurgeonError("--apply writes a checkpoint, but there is no folder for it.", "Pass one with -o DIR.")
+    check_model_name(model)
+    with output.working("Loading torch and timm…"):
+        from surgeon import checkpoint
+        from surgeon.cli.request import task_request
+        from surgeon.results import Learning, Method
+        from surgeon.sweeping.operation import SweepRequest, check_output, run_sweep
+    kinds = {Learning.PER_LAYER: per_layer, Learning.PER_CHANNEL: per_channel}
+    request = SweepRequest(
+        task=task_request(
+            data=data,
+            split=split,
+            limit=limit,
+            image_column=image_column,
+            label_column=label_column,
+            skip_bad=skip_bad,
+            tta=tta,
+            merge=merge,
+            batch_size=batch_size,
+            workers=workers,
+            device=device,
+            precision=precision,
+            images={
+                "input_size": input_size,
+                "crop_pct": crop_pct,
+                "interpolation": interpolation,
+                "mean": mean,
+                "std": std,
+            },
+        ),
+        values=values,
+        metric=metric,
+        method=output.one_of(Method, method, "--method"),
+        confirm=confirm,
+        learn=tuple(kind for kind, wanted in kinds.items() if wanted),
+        layers=layers,
+        apply=apply or temperature,
+        temperature=temperature,
+        output=folder,
+        overwrite=overwrite,
+    )
+    if folder is not None:
+        check_output(folder, overwrite)
+    with output.working(f"Opening {model}…"):
+        loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
+    with output.progress_bar("batches/s") as bar:
+        result = run_sweep(
+            loaded,
+            request,
+            lambda phase, done, planned, running: bar(phase, done, planned, count(running, "setting")),
+        )
+    if as_json:
+        output.emit_json(result.model_dump_json(indent=2))
+    else:
+        _describe(result, folder)
+
+
+def _describe(result: Sweep, folder: Path | None) -> None:
+    from surgeon.report.curves import sweep_in_terminal
+
+    output.say(f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}")
+    if result.preprocessing is not None:
+        output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
+    if result.tta:
+        output.say(f"  views          {result.views} per image ({result.tta})")
+    if result.bad_images:
+        output.say(f"  [yellow]note:[/] left out {len(result.bad_images)} unreadable: {escape(result.bad_images[0])}…")
+    output.show(_table_of_points(result))
+    output.say(escape(sweep_in_terminal(result)))
+    output.show(_table_of_settings(result))
+    for sentence in result.summary:
+        output.say(f"• {escape(sentence)}")
+    seen = result.choosing_images + result.confirming_images
+    work = (
+        f"{result.image_forwards:,} predictions of {count(seen, 'image')} in {result.seconds:.1f} s on {result.device}"
+    )
+    output.say(f"[dim]{work} ({result.method.value})[/]")
+    if folder is not None:
+        output.say(f"Report: {folder}/report.html, result.json, curves.png")
+    if result.checkpoint is not None:
+        output.say(f"Checkpoint ({result.best}): {result.checkpoint}")
+
+
+def _table_of_points(result: Sweep) -> Table:
+    shown = dict.fromkeys(("accuracy", "cross-entropy", "scaled-cross-entropy", "ece", result.metric))
+    table = Table()
+    table.add_column(result.axis, justify="right")
+    table.add_column("images", justify="right")
+    for name in shown:
+        table.add_column(_heading(name), justify="right", style="bold" if name == result.metric else "")
+    table.add_column(f"gain in {_heading(result.metric)}")
+    for point in result.points:
+        mark = " ←" if point.value == result.chosen else ""
+        figures = (figure(name, point.metrics.value(name)) for name in shown)
+        table.add_row(f"{point.value:g}", f"{point.metrics.images:,}", *figures, _remark(point) + mark)
+    return table
+
+
+def _heading(metric: str) -> str:
+    return {"scaled-cross-entropy": "at best temperature", "ece": "ECE"}.get(metric, metric)
+
+
+def _remark(point: Point) -> str:
+    if point.metrics.nan_images:
+        return f"NaN logits for {count(point.metrics.nan_images, 'image')}"
+    if point.gain is None:
+        return "original network"
+    return gain_text(point.gain) + (f"; {point.dropped}" if point.dropped else "")
+
+
+def _table_of_settings(result: Sweep) -> Table:
+    held_back = "on images held back" if result.confirming_images else "on the same images"
+    table = Table(title=f"Settings, {held_back}", title_justify="left")
+    table.add_column("setting")
+    names = ("accuracy", "cross-entropy", "scaled-cross-entropy", "ece")
+    for name in names:
+        table.add_column(_heading(name), justify="right")
+    table.add_column("temperature", justify="right")
+    for name in ("accuracy", "cross-entropy", "scaled-cross-entropy"):
+        table.add_column(f"gain in {_heading(name)}")
+    for setting in result.settings:
+        table.add_row(*_row(setting, names, setting.name == result.best))
+    return table
+
+
+def _row(setting: Setting, names: tuple[str, ...], is_best: bool) -> list[str]:
+    record = setting.reported
+    temperature = f"{record.temperature:.3f}" if record.temperature is not None else "none"
+    gains = [setting.gain(name) for name in ("accuracy", "cross-entropy", "scaled-cross-entropy")]
+    return [
+        f"[bold]{setting.name}[/]" if is_best else setting.name,
+        *(figure(name, record.value(name)) for name in names),
+        temperature,
+        *(gain_text(gain) if gain is not None else "" for gain in gains),
+    ]

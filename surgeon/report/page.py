@@ -1,0 +1,241 @@
+"""Results as web pages: one file each, that needs nothing else and asks nobody."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from surgeon.report import svg, wording
+from surgeon.report.curves import Spot, original_value, panels, spots
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from surgeon.results import Gain, Learned, Point, Result, Sweep
+
+
+def sweep_page(sweep: Sweep) -> str:
+    """The whole result of a sweep as one HTML page."""
+    charts = [*(_curve_chart(sweep, names) for names in panels(sweep)), _gain_chart(sweep)]
+    return (
+        _environment()
+        .get_template("sweep.html.j2")
+        .render(
+            sweep=sweep,
+            charts=[chart for chart in charts if chart],
+            learned=[_LearnedView(sweep, one) for one in sweep.learned],
+            facts=_facts(sweep),
+            record=_embedded(sweep),
+        )
+    )
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("surgeon.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["exact"] = _exact
+    environment.globals.update(
+        figure=wording.figure,
+        label=wording.label,
+        difference=wording.difference,
+        gain_text=wording.gain_text,
+        interval_text=wording.interval_text,
+        is_share=wording.is_share,
+        verdict=_verdict,
+        frame={name.lower(): getattr(svg, name) for name in ("WIDTH", "HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM")},
+    )
+    return environment
+
+
+def _embedded(record: Result) -> Markup:
+    """The record as JSON that cannot end the script element it is in."""
+    from markupsafe import Markup
+
+    return Markup(record.model_dump_json().replace("<", "\\u003c"))
+
+
+def _exact(value: float | None) -> str:
+    return "" if value is None else repr(value)
+
+
+def _verdict(gain: Gain) -> str:
+    if math.isnan(gain.difference):
+        return wording.NOT_FINITE
+    if gain.within_noise:
+        return "within noise"
+    return "better" if gain.better else "worse"
+
+
+def _curve_chart(sweep: Sweep, names: Sequence[str]) -> svg.Chart | None:
+    factor, unit = (100, "%") if wording.is_share(names[0]) else (1, "")
+    series = [
+        svg.Series(
+            name=_series_name(name, names),
+            marks=[_mark(sweep, name, spot.scaled(factor)) for spot in spots(sweep, name)],
+            level=None if (level := original_value(sweep, name)) is None else factor * level,
+        )
+        for name in names
+    ]
+    drawn = {mark.x for one in series for mark in one.marks}
+    return svg.line_chart(
+        names[0],
+        _heading(wording.label(names[0])),
+        series,
+        x_label=sweep.axis,
+        chosen=sweep.chosen,
+        unit=unit,
+        left_out=[point.value for point in sweep.points if point.value not in drawn],
+    )
+
+
+def _heading(words: str) -> str:
+    """With a capital letter, and abbreviations as they are."""
+    return words[0].upper() + words[1:]
+
+
+def _series_name(name: str, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return wording.label(name)
+    return "as it is" if name == names[0] else wording.label(name).removeprefix(f"{wording.label(names[0])} ")
+
+
+def _mark(sweep: Sweep, metric: str, spot: Spot) -> svg.Mark:
+    value = spot.point.metrics.value(metric)
+    shown = f"{wording.label(metric)} {wording.figure(metric, value)}"
+    return svg.Mark(
+        x=spot.value,
+        y=spot.height,
+        interval=spot.interval,
+        hollow=spot.point.dropped is not None,
+        chosen=spot.value == sweep.chosen,
+        exact=spot.height if value is None else value,
+        text=f"{sweep.axis} {spot.value:g}: {shown}{_about(spot.point)}",
+    )
+
+
+def _about(point: Point) -> str:
+    return f" on {point.metrics.images:,} images, {point.dropped}" if point.dropped else ""
+
+
+def _gain_chart(sweep: Sweep) -> svg.Chart | None:
+    """Every value against the original on the same images, close enough to see what is beyond noise."""
+    marks = [mark for point in sweep.points if (mark := _gain_mark(sweep, point))]
+    if all(mark.x == sweep.original for mark in marks):
+        return None
+    direction = "higher" if sweep.higher_is_better else "lower"
+    points = ", points" if wording.is_share(sweep.metric) else ""
+    drawn = {mark.x for mark in marks}
+    return svg.line_chart(
+        "gain",
+        f"Change in {wording.label(sweep.metric)}{points}",
+        [svg.Series(f"against the original; {direction} is better", marks, 0.0)],
+        x_label=sweep.axis,
+        chosen=sweep.chosen,
+        y_range=_close_up(marks, sweep.higher_is_better),
+        left_out=[point.value for point in sweep.points if point.value not in drawn],
+    )
+
+
+def _gain_mark(sweep: Sweep, point: Point) -> svg.Mark | None:
+    gain, factor = point.gain, 100 if wording.is_share(sweep.metric) else 1
+    if gain is None:
+        return _original_mark(sweep) if point.value == sweep.original else None
+    if not math.isfinite(gain.difference):
+        return None
+    bounded = math.isfinite(gain.low) and math.isfinite(gain.high)
+    return svg.Mark(
+        x=point.value,
+        y=factor * gain.difference,
+        interval=(factor * gain.low, factor * gain.high) if bounded else None,
+        hollow=point.dropped is not None,
+        chosen=point.value == sweep.chosen,
+        exact=gain.difference,
+        text=f"{sweep.axis} {point.value:g}: {wording.gain_text(gain)}{_about(point)}",
+    )
+
+
+def _original_mark(sweep: Sweep) -> svg.Mark:
+    chosen = sweep.chosen == sweep.original
+    text = f"{sweep.axis} {sweep.original:g}: the original"
+    return svg.Mark(x=sweep.original, y=0.0, interval=None, hollow=False, chosen=chosen, exact=0.0, text=text)
+
+
+def _close_up(marks: Sequence[svg.Mark], higher_is_better: bool) -> svg.Range | None:
+    """A range that shows what may be better, where values that are far worse would flatten it; else None."""
+    sign = 1 if higher_is_better else -1
+    edges = [sign * edge for mark in marks for edge in (mark.y, *(mark.interval or ()))]
+    if not edges or max(edges) <= 0 or min(edges) > -6 * max(edges):
+        return None
+    low, high = sorted((-3 * sign * max(edges), 1.1 * sign * max(edges)))
+    return low, high
+
+
+class _LearnedView:
+    """What was learned, layer by layer, as the template shows it."""
+
+    def __init__(self, sweep: Sweep, learned: Learned) -> None:
+        self.record = learned
+        self.metric = sweep.metric
+        self.layers = [(name, *_spread(alphas)) for name, alphas in learned.alphas.items()]
+        self.gap = learned.gain_choosing - learned.gain_confirming
+        marks = [
+            svg.Mark(
+                x=index,
+                y=mean,
+                interval=(low, high) if low < high else None,
+                hollow=False,
+                chosen=False,
+                exact=mean,
+                text=f"{name}: {mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if low < high else ""),
+            )
+            for index, (name, mean, low, high) in enumerate(self.layers)
+            if math.isfinite(mean)
+        ]
+        title = f"{sweep.axis.capitalize()} learned {learned.kind}"
+        x_label = f"{len(self.layers)} layers in the network's order"
+        key = f"learned-{learned.kind}"
+        self.chart = svg.bar_chart(key, title, marks, x_label=x_label, base=sweep.original) if marks else None
+
+
+def _spread(alphas: float | tuple[float, ...]) -> tuple[float, float, float]:
+    """Mean, lowest and highest of a layer."""
+    numbers = alphas if isinstance(alphas, tuple) else (alphas,)
+    return sum(numbers) / len(numbers), min(numbers), max(numbers)
+
+
+def _facts(sweep: Sweep) -> list[tuple[str, Any]]:
+    """How the result was made, as names and values; what does not apply is left out."""
+    images = sweep.preprocessing
+    facts = [
+        ("rewrites", sweep.rewrites),
+        ("data", f"{sweep.data}, split {sweep.split}"),
+        ("images", _image_counts(sweep)),
+        ("unreadable images left out", ", ".join(sweep.bad_images)),
+        ("preprocessing", images and f"{'×'.join(map(str, images.input_size))}, {images.interpolation}, crop "
+         f"{images.crop_pct:g}, mean {_numbers(images.mean)}, std {_numbers(images.std)}"),
+        ("method", f"{sweep.method} by {wording.label(sweep.metric)} over {len(sweep.points)} values of {sweep.axis}"),
+        ("test-time augmentation", sweep.tta and f"{sweep.tta}, {sweep.views} views per image"),
+        ("device", f"{sweep.device}, {sweep.precision}"),
+        ("image forward passes", f"{sweep.image_forwards:,}"),
+        ("time", f"{sweep.seconds:,.1f} s"),
+        ("checkpoint", sweep.checkpoint),
+    ]  # fmt: skip
+    return [(name, value) for name, value in facts if value]
+
+
+def _image_counts(sweep: Sweep) -> str:
+    choosing = f"{sweep.choosing_images:,} to choose on"
+    return f"{choosing}, {sweep.confirming_images:,} held back to confirm" if sweep.confirming_images else choosing
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return "/".join(f"{value:.3g}" for value in values)

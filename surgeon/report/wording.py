@@ -1,0 +1,78 @@
+"""Figures in words, the same in the terminal, in pictures and on pages."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from surgeon.models.sources import Preprocessing
+    from surgeon.results import Gain
+
+NOT_FINITE = "not finite"
+MISSING = "–"
+
+_SHARES = frozenset({"accuracy", "top5"})
+_LABELS = {
+    "top5": "top-5 accuracy",
+    "scaled-cross-entropy": "cross-entropy after temperature scaling",
+    "ece": "calibration error (ECE)",
+    "rms": "RMS calibration error",
+    "mad": "mean calibration error (MAD)",
+    "aurra": "AURRA",
+    "soft-f1": "soft F1",
+}
+
+
+def is_share(metric_name: str) -> bool:
+    """Whether a metric is a share of images, to be shown in percent and its differences in points."""
+    return metric_name in _SHARES
+
+
+def label(metric_name: str) -> str:
+    """What to call a metric in a sentence or on an axis."""
+    return _LABELS.get(metric_name, metric_name)
+
+
+def unit(metric_name: str) -> str:
+    """What differences of a metric are counted in."""
+    return " points" if is_share(metric_name) else ""
+
+
+def figure(metric_name: str, value: float | None) -> str:
+    """A metric's value: shares in percent, everything else with four digits."""
+    if value is None:
+        return MISSING
+    if not math.isfinite(value):
+        return NOT_FINITE
+    return f"{value:.2%}" if is_share(metric_name) else f"{value:.4f}"
+
+
+def gain_text(gain: Gain) -> str:
+    """The difference from the original with its interval: `+0.26 points (95%: -0.10 to +0.62), within noise`."""
+    if not math.isfinite(gain.difference):
+        return NOT_FINITE
+    noise = ", within noise" if gain.within_noise else ""
+    return f"{difference(gain.metric, gain.difference)}{unit(gain.metric)} (95%: {interval_text(gain)}){noise}"
+
+
+def interval_text(gain: Gain) -> str:
+    """The 95% interval of a difference; that of a single image has no bounds."""
+    if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
+        return "unbounded"
+    return f"{difference(gain.metric, gain.low)} to {difference(gain.metric, gain.high)}"
+
+
+def difference(metric_name: str, value: float) -> str:
+    """A difference between two values of a metric, with its sign and without its unit."""
+    if not math.isfinite(value):
+        return NOT_FINITE
+    # `z`: what rounds to zero is no "-0.00".
+    return f"{100 * value:+z.2f}" if is_share(metric_name) else f"{value:+z.4f}"
+
+
+def preprocessing_text(images: Preprocessing) -> str:
+    """What images go through: `224x224 px, bicubic, crop 0.875, mean 0.5/0.5/0.5, std 0.5/0.5/0.5`."""
+    mean, std = ("/".join(f"{value:.3g}" for value in values) for values in (images.mean, images.std))
+    size = "x".join(map(str, images.input_size[1:]))
+    return f"{size} px, {images.interpolation}, crop {images.crop_pct:g}, mean {mean}, std {std}"

@@ -1,0 +1,42 @@
+"""Temperature scaling as a part of the network: its logits are divided by one number.
+
+A hook, not a change of the last layer's weights: whatever the architecture ends in, the weights stay
+those that were trained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from surgeon.errors import SurgeonError
+
+
+class DivideLogits:
+    """A forward hook of the whole network."""
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+
+    def __call__(self, model: nn.Module, inputs: Any, logits: Any) -> Tensor:  # noqa: ARG002
+        if not isinstance(logits, Tensor):
+            raise SurgeonError(f"A temperature divides logits, but the network gives a {type(logits).__name__}.")
+        return logits / self.temperature
+
+
+def set_temperature(model: nn.Module, temperature: float | None) -> None:
+    """Divide the network's logits by a temperature from now on; None takes it away."""
+    for key in [key for key, hook in model._forward_hooks.items() if isinstance(hook, DivideLogits)]:
+        del model._forward_hooks[key]
+    if temperature is None:
+        return
+    if not temperature > 0:
+        raise SurgeonError(f"A temperature cannot be {temperature:g}.", "It is a number above 0.")
+    model.register_forward_hook(DivideLogits(temperature))
+
+
+def temperature_of(model: nn.Module) -> float | None:
+    """What the network's logits are divided by, if anything."""
+    hooks = (hook for hook in model._forward_hooks.values() if isinstance(hook, DivideLogits))
+    return next((hook.temperature for hook in hooks), None)

@@ -1,0 +1,86 @@
+"""`surgeon.sweep`: the same sweep from Python, on any network and any DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from surgeon.data.loaders import Batch
+from surgeon.errors import SurgeonError
+from surgeon.metrics import metrics
+from surgeon.results import Learning, Method, Sweep
+from surgeon.scoring import Manner
+from surgeon.surgery.apply import convert, current_plan
+from surgeon.sweeping.axis import AlphaAxis, has_example_weighted_layers
+from surgeon.sweeping.investigation import Investigation, Question
+from surgeon.sweeping.runner import Runner
+from surgeon.sweeping.values import checked, evenly_spaced
+
+
+def sweep(
+    model: nn.Module,
+    loader: Iterable[Any],
+    *,
+    alphas: Iterable[float] = tuple(evenly_spaced(0, 0.2, 21)),
+    metric: str = "accuracy",
+    method: str = "grid",
+    learn: Sequence[str] = (),
+    confirm_on: Iterable[Any] | None = None,
+) -> Sweep:
+    """Find the best alpha for a network on any sized iterable of (images, labels), such as a DataLoader.
+
+    >>> result = surgeon.sweep(model, validation_loader, alphas=[0, 0.02, 0.05], confirm_on=test_loader)
+    >>> result.chosen, result.summary
+
+    A network without example-weighted layers is left as it is, and a converted copy is swept; one that
+    has them is left at the best setting. `method="race"` saves most of the work, but the loader has to
+    give its images in random order. `learn=["per-layer"]` also fits one alpha per layer (or
+    `"per-channel"`), which needs images to confirm on; the loader then is gone through several times,
+    and has to give the same batches each time.
+    """
+    kinds = tuple(Learning(kind) for kind in learn)
+    if kinds and confirm_on is None:
+        raise SurgeonError("What is learned has to be confirmed on other images.", "Pass confirm_on=another_loader.")
+    if not has_example_weighted_layers(model):
+        model = convert(model, "example-weighted")
+    runner = Runner(model, AlphaAxis(model), Manner.of(model))
+    question = Question(checked(alphas, "alphas"), metrics[metric], Method(method), kinds)
+    confirming = _Loader(confirm_on) if confirm_on is not None else None
+    return Investigation(runner, question, _Loader(loader), confirming).run(
+        model=type(model).__name__,
+        rewrites=current_plan(model).summary(),
+        data=type(loader).__name__,
+        split="all",
+        device=str(runner.manner.device),
+    )
+
+
+class _Loader:
+    """Somebody's batches, numbered."""
+
+    def __init__(self, loader: Iterable[Any], first: int = 0) -> None:
+        if not hasattr(loader, "__len__"):
+            raise SurgeonError(
+                f"A sweep has to know how many batches there are, which a {type(loader).__name__} does not tell.",
+                "Pass a DataLoader or a list.",
+            )
+        self.loader = loader
+        self.bad: list[str] = []
+        self._first = first
+
+    def __len__(self) -> int:
+        return len(self.loader) - self._first  # type: ignore[arg-type]
+
+    def only(self, numbers: Sequence[int]) -> _Loader:
+        """From some batch on: without a journal nothing else is asked for."""
+        return _Loader(self.loader, numbers[0] if numbers else len(self))
+
+    def __iter__(self) -> Iterator[Batch]:
+        seen = 0
+        for images, labels, *_ in islice(self.loader, self._first, None):
+            yield Batch(images, labels, torch.arange(seen, seen + len(labels)))
+            seen += len(labels)

@@ -1,0 +1,75 @@
+"""What can be swept: a number on which the predictions depend, and how to predict at many of its values at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from surgeon.errors import SurgeonError
+from surgeon.layers.surgical import SurgicalNorm
+from surgeon.surgery.apply import surgical_layers
+from surgeon.sweeping.prefix import SharedPrefix
+
+Value = float | Mapping[str, float | Sequence[float]]
+"""One number for the whole network, or one or several for each layer by name."""
+
+
+class Axis(Protocol):
+    """A swept number."""
+
+    name: str
+    original: float
+    """The value at which the network predicts as before any surgery."""
+
+    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
+        """The predictions for the same images at each value."""
+
+    def set(self, value: Value) -> None:
+        """Leave the network at a value."""
+
+
+class AlphaAxis:
+    """The weight of each example's own statistics, the same in all example-weighted layers."""
+
+    name = "alpha"
+
+    def __init__(self, model: nn.Module) -> None:
+        self.layers = example_weighted_layers(model)
+        originals = {layer.identity_alpha for layer in self.layers.values()}
+        if len(originals) != 1:
+            raise SurgeonError(
+                "The rewritten layers have no alpha in common at which the network is the original.",
+                "Rewrite only its BatchNorm layers, or only its GroupNorm layers.",
+            )
+        self.original = originals.pop()
+        self._prefix = SharedPrefix(model, self.layers.values())
+
+    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
+        predicted = []
+        with self._prefix.over(images) as forward:
+            for value in values:
+                self.set(value)
+                predicted.append(forward())
+        return predicted
+
+    def set(self, value: Value) -> None:
+        for name, layer in self.layers.items():
+            layer.set_alpha(value[name] if isinstance(value, Mapping) else value)
+
+
+def has_example_weighted_layers(model: nn.Module) -> bool:
+    """Whether the network has an alpha to sweep."""
+    return any("example-weighted" in layer.rewrites for layer in surgical_layers(model).values())
+
+
+def example_weighted_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
+    """The layers of a network whose alpha can be set, by name."""
+    layers = {name: layer for name, layer in surgical_layers(model).items() if "example-weighted" in layer.rewrites}
+    if not layers:
+        raise SurgeonError(
+            "The network has no example-weighted layers, so it has no alpha to sweep.",
+            'Convert it first: surgeon.convert(model, "example-weighted").',
+        )
+    return layers

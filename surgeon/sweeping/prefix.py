@@ -1,0 +1,106 @@
+"""What comes before the first layer that changes is computed once per batch, whatever the network's code looks like.
+
+One pass finds out which modules are done before the first changing layer begins. Over a batch, the
+outermost of them keep the output of the first pass and answer with it in those that follow.
+Operations outside of modules are computed each time: the network's own code still decides what
+happens to the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class SharedPrefix:
+    """Repeats a network on the same images while only some of its layers change between the passes."""
+
+    def __init__(self, model: nn.Module, changing: Iterable[nn.Module]) -> None:
+        self.model = model
+        self._changing = frozenset(changing)
+        self._modules: tuple[nn.Module, ...] | None = None
+
+    @contextmanager
+    def over(self, images: Tensor) -> Iterator[Callable[[], Tensor]]:
+        """A pass over the same images, to be repeated as often as layers change."""
+        if self._modules is None:
+            self._modules = _done_before(self.model, self._changing, images)
+        with _answering_after_first(self._modules):
+            yield lambda: self.model(images)
+
+
+@contextmanager
+def _answering_after_first(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Let modules compute once and repeat that output from then on."""
+    replaced = []
+    try:
+        for module in modules:
+            own = module.__dict__.get("forward")
+            module.forward = _Once(module.forward)
+            replaced.append((module, own))
+        yield
+    finally:
+        for module, own in replaced:
+            del module.__dict__["forward"]
+            if own is not None:
+                module.__dict__["forward"] = own
+
+
+class _Once:
+    """A function that computes only the first time."""
+
+    def __init__(self, compute: Callable[..., Tensor]) -> None:
+        self.compute = compute
+        self.output: Tensor | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        if self.output is None:
+            self.output = self.compute(*args, **kwargs)
+        return self.output
+
+
+def _done_before(model: nn.Module, changing: frozenset[nn.Module], images: Tensor) -> tuple[nn.Module, ...]:
+    """The outermost modules that are done, for good, before the first changing layer begins."""
+    if isinstance(model, torch._dynamo.OptimizedModule):  # hooks would break its graph
+        return ()
+    trace = _Trace(changing)
+    handles = [module.register_forward_pre_hook(trace.begin) for module in model.modules()]
+    handles += [module.register_forward_hook(trace.end) for module in model.modules()]
+    try:
+        model(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return trace.outermost_repeatable()
+
+
+class _Trace:
+    """Which modules were called, how often, and what those gave that were done in time."""
+
+    def __init__(self, changing: frozenset[nn.Module]) -> None:
+        self.changing = changing
+        self.reached = False
+        self.calls: dict[nn.Module, int] = {}
+        self.outputs: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def begin(self, module: nn.Module, _: Any) -> None:
+        self.calls[module] = self.calls.get(module, 0) + 1
+        self.reached |= module in self.changing
+
+    def end(self, module: nn.Module, _: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and not self.reached:
+            self.outputs[module] = (output, output.clone())
+
+    def outermost_repeatable(self) -> tuple[nn.Module, ...]:
+        repeatable = [m for m, pair in self.outputs.items() if self.calls[m] == 1 and _left_alone(*pair)]
+        inner = {child for module in repeatable for child in module.modules() if child is not module}
+        return tuple(module for module in repeatable if module not in inner)
+
+
+def _left_alone(output: Tensor, as_given: Tensor) -> bool:
+    """Whether nothing that came later has written into an output, as in-place activations do."""
+    return torch.equal(output, as_given) or bool(((output == as_given) | (output.isnan() & as_given.isnan())).all())
