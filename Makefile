@@ -30,3 +30,6 @@ bench: $(STAMP)
 	$(PYTHON) benchmarks/norm_overhead.py
 	$(PYTHON) benchmarks/ghost_training.py
 	$(PYTHON) benchmarks/startup.py
+	$(PYTHON) benchmarks/eval_speed.py
+	$(PYTHON) benchmarks/sweep_cost.py
+	$(PYTHON) benchmarks/memory.py

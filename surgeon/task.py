@@ -127,11 +127,7 @@ def prepare(loaded: LoadedModel, request: Request) -> Task:
     """Open the images, check that they fit the network, and move it to its device."""
     preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name)
     views = view_families[request.tta].for_network(preprocessing) if request.tta else None
-    image_set = open_data(
-        request.data, request.split, image_column=request.image_column, label_column=request.label_column
-    )
-    if request.limit is not None:
-        image_set = image_set.subset(limit(image_set.labels, request.limit))
+    image_set = open_images(request)
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
     check_classes(image_set, _outputs(model, preprocessing, device))
@@ -147,6 +143,14 @@ def prepare(loaded: LoadedModel, request: Request) -> Task:
         batch_size=request.batch_size or (BATCH_OF_SMALL_IMAGES if small else BATCH_OF_LARGE_IMAGES),
         request=request,
     )
+
+
+def open_images(request: Request) -> ImageSet:
+    """The images of a request, all or as many as it wants."""
+    image_set = open_data(
+        request.data, request.split, image_column=request.image_column, label_column=request.label_column
+    )
+    return image_set if request.limit is None else image_set.subset(limit(image_set.labels, request.limit))
 
 
 def _outputs(model: nn.Module, preprocessing: Preprocessing, device: torch.device) -> int:

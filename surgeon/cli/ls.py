@@ -19,6 +19,9 @@ from surgeon.errors import SurgeonError, count
 class Kind(StrEnum):
     NORMS = "norms"
     MODELS = "models"
+    DATASETS = "datasets"
+    METRICS = "metrics"
+    VIEWS = "views"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,17 +29,21 @@ def add_to(app: typer.Typer) -> None:
 
 
 def ls(
-    kind: Annotated[Kind, typer.Argument(metavar="norms|models", help="What to list.")],
+    kind: Annotated[Kind, typer.Argument(metavar="norms|models|datasets|metrics|views", help="What to list.")],
     pattern: Annotated[
         str | None, typer.Argument(metavar="[PATTERN]", help="Only names that match, e.g. 'resnet*'.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the rewrites with their options, or the models."""
-    if kind is Kind.NORMS:
-        _list_norms(pattern, as_json)
-    else:
-        _list_models(pattern, as_json)
+    """List what there is to choose from: rewrites with their options, models, data, metrics, test-time views."""
+    listings = {
+        Kind.NORMS: _list_norms,
+        Kind.MODELS: _list_models,
+        Kind.DATASETS: _list_datasets,
+        Kind.METRICS: _list_metrics,
+        Kind.VIEWS: _list_views,
+    }
+    listings[kind](pattern, as_json)
 
 
 def _matching(names: list[str], pattern: str | None) -> list[str]:
@@ -112,4 +119,49 @@ def _list_models(pattern: str | None, as_json: bool) -> None:
     table.add_row("torchvision:NAME", f"{count(torchvision, 'architecture')}: surgeon ls models 'torchvision:*'")
     table.add_row("hf-hub:OWNER/NAME", "a timm model on the Hugging Face hub")
     table.add_row("FOLDER", "a surgeon checkpoint, or a timm model (also local-dir:FOLDER)")
+    output.show(table)
+
+
+def _list_datasets(pattern: str | None, as_json: bool) -> None:
+    from surgeon.data.presets import PRESETS
+
+    documents: list[dict[str, Any]] = [
+        {"name": "digits", "what": "scikit-learn's 1,797 handwritten digits of 8 pixels, bundled", "on the hub": None}
+    ]
+    documents += [{"name": p.name, "what": p.summary, "on the hub": p.hub} for p in PRESETS.values()]
+    _list_simply("Data sets, used as --data NAME", documents, pattern, as_json)
+    if not as_json:
+        output.say(
+            "--data also takes hf:OWNER/NAME[:CONFIG], an image folder, Parquet files or a saved datasets folder."
+        )
+
+
+def _list_metrics(pattern: str | None, as_json: bool) -> None:
+    from surgeon.metrics import metrics
+
+    found = [metrics[name] for name in metrics]
+    documents = [
+        {"name": m.name, "what": m.summary, "better": "higher" if m.higher_is_better else "lower"} for m in found
+    ]
+    _list_simply("Metrics, used as --metric NAME", documents, pattern, as_json)
+
+
+def _list_views(pattern: str | None, as_json: bool) -> None:
+    from surgeon.tta import views
+
+    documents = [{"name": name, "what": views[name].summary, "views": views[name].count} for name in views]
+    _list_simply("Test-time augmentation, used as --tta NAME", documents, pattern, as_json)
+
+
+def _list_simply(title: str, documents: list[dict[str, Any]], pattern: str | None, as_json: bool) -> None:
+    wanted = _matching([document["name"] for document in documents], pattern)
+    documents = [document for document in documents if document["name"] in wanted]
+    if as_json:
+        output.emit_json(json.dumps(documents, indent=2))
+        return
+    table = Table(title=title, title_justify="left")
+    for column in documents[0]:
+        table.add_column(column, overflow="fold")
+    for document in documents:
+        table.add_row(*(escape(str(value)) if value is not None else "" for value in document.values()))
     output.show(table)

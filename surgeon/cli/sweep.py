@@ -38,7 +38,7 @@ from surgeon.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text
 
 if TYPE_CHECKING:
-    from surgeon.results import Point, Setting, Sweep
+    from surgeon.results import Point, Sweep
 
 
 def add_to(app: typer.Typer) -> None:
@@ -63,6 +63,9 @@ def sweep(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Choose on one half of the images, report on the other.")
     ] = False,
+    confirm_split: Annotated[
+        str | None, typer.Option("--confirm-split", metavar="S", help="Choose on --split, report on this split.")
+    ] = None,
     per_layer: Annotated[
         bool, typer.Option("--per-layer", help="Also fit one alpha per layer, by gradient; implies --confirm.")
     ] = False,
@@ -147,6 +150,7 @@ def sweep(
         metric=metric,
         method=output.one_of(Method, method, "--method"),
         confirm=confirm,
+        confirm_split=confirm_split,
         learn=tuple(kind for kind, wanted in kinds.items() if wanted),
         layers=layers,
         apply=apply or temperature,
@@ -167,10 +171,11 @@ def sweep(
     if as_json:
         output.emit_json(result.model_dump_json(indent=2))
     else:
-        _describe(result, folder)
+        describe(result, folder)
 
 
-def _describe(result: Sweep, folder: Path | None) -> None:
+def describe(result: Sweep, folder: Path | None) -> None:
+    """Tell people what a sweep has found."""
     from surgeon.report.curves import sweep_in_terminal
 
     output.say(f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}")
@@ -226,25 +231,18 @@ def _remark(point: Point) -> str:
 def _table_of_settings(result: Sweep) -> Table:
     held_back = "on images held back" if result.confirming_images else "on the same images"
     table = Table(title=f"Settings, {held_back}", title_justify="left")
+    names = dict.fromkeys(("accuracy", "cross-entropy", "scaled-cross-entropy", "ece", result.metric))
     table.add_column("setting")
-    names = ("accuracy", "cross-entropy", "scaled-cross-entropy", "ece")
     for name in names:
         table.add_column(_heading(name), justify="right")
     table.add_column("temperature", justify="right")
-    for name in ("accuracy", "cross-entropy", "scaled-cross-entropy"):
-        table.add_column(f"gain in {_heading(name)}")
+    table.add_column(f"gain in {_heading(result.metric)}")
     for setting in result.settings:
-        table.add_row(*_row(setting, names, setting.name == result.best))
+        record, gain = setting.reported, setting.gain(result.metric)
+        table.add_row(
+            f"[bold]{setting.name} ←[/]" if setting.name == result.best else setting.name,
+            *(figure(name, record.value(name)) for name in names),
+            figure("temperature", record.temperature),
+            gain_text(gain) if gain is not None else "",
+        )
     return table
-
-
-def _row(setting: Setting, names: tuple[str, ...], is_best: bool) -> list[str]:
-    record = setting.reported
-    temperature = f"{record.temperature:.3f}" if record.temperature is not None else "none"
-    gains = [setting.gain(name) for name in ("accuracy", "cross-entropy", "scaled-cross-entropy")]
-    return [
-        f"[bold]{setting.name}[/]" if is_best else setting.name,
-        *(figure(name, record.value(name)) for name in names),
-        temperature,
-        *(gain_text(gain) if gain is not None else "" for gain in gains),
-    ]

@@ -173,21 +173,3 @@ def _intervals(axes: Axes, full: Sequence[Spot], early: Sequence[Spot], colour: 
     for spot in early:
         if spot.interval:
             axes.vlines(spot.value, *spot.interval, color=colour, alpha=0.4, linewidth=1.5)
-
-
-def draw_picture(curves: list[Curve], swept: str, chosen: float, title: str, path: Path) -> None:
-    """The curves one beside the other as a PNG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2 * len(curves), 3.8), layout="constrained")
-    for axes, curve in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves, strict=True):
-        xs, factor = list(curve.points), 100 if curve.percent else 1
-        axes.plot(xs, [factor * curve.points[x] for x in xs], marker="o", markersize=4, color="#1f6f8b")
-        axes.axvline(chosen, color="#d1495b", linestyle="--", linewidth=1.2, label=f"chosen {swept} = {chosen:g}")
-        axes.axhline(factor * curve.points[xs[0]], color="0.6", linewidth=0.9, linestyle=":", label="original network")
-        axes.set(xlabel=swept, ylabel=curve.label + (" (%)" if curve.percent else ""))
-        axes.grid(alpha=0.25)
-        axes.legend(frameon=False)
-    figure.suptitle(title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)

@@ -22,9 +22,9 @@ from surgeon.layers.surgical import SurgicalNorm
 from surgeon.results import Learning
 from surgeon.surgery.parity import evaluating
 
-STEPS = 160
+STEPS = 80
 FEWEST_EPOCHS = 2
-RATE = 0.02
+RATE = 0.03
 
 
 class Batches(Protocol):

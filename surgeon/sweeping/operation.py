@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from surgeon.sweeping.axis import AlphaAxis, has_example_weighted_layers
 from surgeon.sweeping.investigation import Investigation, Question
 from surgeon.sweeping.journal import Journal
 from surgeon.sweeping.runner import Progress, Runner
-from surgeon.task import Request, Task, prepare
+from surgeon.task import Request, Task, open_images, prepare
 
 RESULT, PICTURE, PAGE, JOURNAL, CHECKPOINT = "result.json", "curves.png", "report.html", "journal.jsonl", "checkpoint"
 ORDER_SEED = 0
@@ -42,6 +42,7 @@ class SweepRequest:
     metric: str = "accuracy"
     method: Method = Method.RACE
     confirm: bool = False
+    confirm_split: str | None = None
     learn: tuple[Learning, ...] = ()
     layers: str | None = None
     apply: bool = False
@@ -57,7 +58,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress) ->
         check_output(request.output, request.overwrite)
     parity = make_sweepable(loaded, request.layers)
     task = prepare(loaded, request.task)
-    choosing, confirming = _parts(task.image_set, request.confirm or bool(request.learn))
+    choosing, confirming = _parts(task, request)
     metric = metrics[request.metric]
     axis = AlphaAxis(task.model)
     journal = None
@@ -98,13 +99,22 @@ def make_sweepable(loaded: LoadedModel, layers: str | None) -> float | None:
     return rewrite(loaded, resolve_plan(loaded.model, [request], layers)).identity_difference
 
 
-def _parts(image_set: ImageSet, confirm: bool) -> tuple[ImageSet, ImageSet | None]:
+def _parts(task: Task, request: SweepRequest) -> tuple[ImageSet, ImageSet | None]:
     """The images to choose with and those held back, in an order in which every stretch is a fair sample."""
-    random = np.random.default_rng(ORDER_SEED)
-    if not confirm:
-        return image_set.subset(random.permutation(len(image_set))), None
-    choosing, confirming = (random.permutation(half) for half in halves(image_set.labels))
-    return image_set.subset(choosing), image_set.subset(confirming)
+    images = task.image_set
+    if request.confirm_split is not None:
+        other = open_images(replace(request.task, split=request.confirm_split))
+        if other.split == images.split:
+            raise SurgeonError(f"The split {images.split!r} cannot confirm what was chosen on itself.")
+        return _shuffled(images), _shuffled(other)
+    if request.confirm or request.learn:
+        choosing, confirming = halves(images.labels)
+        return _shuffled(images.subset(choosing)), _shuffled(images.subset(confirming))
+    return _shuffled(images), None
+
+
+def _shuffled(images: ImageSet) -> ImageSet:
+    return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images)))
 
 
 def _open_journal(

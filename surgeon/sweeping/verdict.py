@@ -54,24 +54,20 @@ def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
     accuracy, scaled = setting.gain("accuracy"), setting.gain("scaled-cross-entropy")
     assert accuracy is not None
     assert scaled is not None
-    ranking = (
-        f"Ranking: accuracy {gain_text(accuracy)}, cross-entropy after temperature scaling "
-        f"{before.scaled_cross_entropy:.4f} to {after.scaled_cross_entropy:.4f} ({gain_text(scaled)})"
-    )
-    plain, left = (
-        b - a
-        for b, a in (
-            (before.cross_entropy, after.cross_entropy),
-            (before.scaled_cross_entropy, after.scaled_cross_entropy),
-        )
-    )
-    if before.temperature is None or not plain > 0:
-        return f"{ranking}."
-    share = f"{plain - left:.4f} of its {plain:.4f}" if left > 0 else f"all of its {plain:.4f}"
+    whole = before.cross_entropy - after.cross_entropy
+    ranking = -scaled.difference
+    noise = ", within noise" if scaled.within_noise else ""
+    left = f"{before.scaled_cross_entropy:.4f} to {after.scaled_cross_entropy:.4f} after temperature scaling{noise}"
+    also = f"accuracy: {gain_text(accuracy)}"
+    change = f"{before.cross_entropy:.4f} to {after.cross_entropy:.4f}"
+    if before.temperature is None or not whole > 0:
+        return f"Cross-entropy does not gain ({change}); ranking: {left}; {also}."
+    alone = f"confidence, which a temperature of {before.temperature:.3f} gives the original network as well"
+    if ranking <= 0:
+        return f"All of the gain in cross-entropy ({change}) is {alone}, and none is ranking ({left}); {also}."
     return (
-        f"{ranking}. Confidence: plain cross-entropy {before.cross_entropy:.4f} to {after.cross_entropy:.4f}, but "
-        f"{share} is confidence, which a temperature of {before.temperature:.3f} gives the original network too "
-        f"({before.scaled_cross_entropy:.4f})."
+        f"Of the gain of {whole:.4f} in cross-entropy ({change}), {max(whole - ranking, 0.0):.4f} is {alone}, and "
+        f"{ranking:.4f} is ranking ({left}); {also}."
     )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import timm
 import torchvision
 
+from surgeon.data.presets import PRESETS
+from surgeon.metrics import metrics
 from surgeon.models.catalog import CATALOG
 from surgeon.norms import norms
+from surgeon.tta import views
 from tests.cli.running import document, done, refusal
 
 
@@ -62,3 +66,16 @@ def test_a_pattern_that_matches_nothing() -> None:
         said = refusal("ls", kind, "nothing-like-this*")
         assert "'nothing-like-this*'" in said
         assert "glob" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [("metrics", list(metrics)), ("views", list(views)), ("datasets", ["digits", *PRESETS])]
+)
+def test_other_kinds(kind: str, names: list[str]) -> None:
+    found = document("ls", kind)
+    assert [entry["name"] for entry in found] == names
+    assert all(entry["what"] for entry in found)
+    text = done("ls", kind).stdout
+    assert all(name in text for name in names)
+    assert names[0] in done("ls", kind, f"{names[0]}*").stdout
+    refusal("ls", kind, "nothing-like-this")

@@ -1,0 +1,87 @@
+"""What a sweep and test-time augmentation cost, as multiples of one plain evaluation of the same images."""
+
+from __future__ import annotations
+
+import sys
+
+from real_data import CIFAR10, RESNET20, leave_unless_there
+
+import surgeon
+from surgeon.checkpoint import open_model
+from surgeon.evaluation import run_evaluation
+from surgeon.metrics import compare_scores, metrics
+from surgeon.results import Method, Sweep
+from surgeon.scoring import score
+from surgeon.sweeping.operation import SweepRequest, run_sweep
+from surgeon.sweeping.values import evenly_spaced
+from surgeon.task import Request, prepare
+
+MODEL, IMAGES, VALUES = "cifar-resnet20", 2000, 21
+VIEWS, IMAGES_WITH_VIEWS, MOST_OF_A_VIEW = 162, 128, 0.8
+MOST = {Method.RACE: 8.0, Method.GRID: VALUES * 1.10}
+
+
+def request(images: int, tta: str | None = None) -> Request:
+    return Request(data=str(CIFAR10), split="test", limit=images, tta=tta)
+
+
+def evaluation_seconds(images: int, tta: str | None = None) -> float:
+    """Of one evaluation, decoding included and loading the network left out."""
+    return run_evaluation(open_model(MODEL, weights=RESNET20), request(images, tta), lambda *_: None).seconds
+
+
+def sweep(method: Method, metric: str) -> Sweep:
+    wanted = SweepRequest(request(IMAGES), tuple(evenly_spaced(0, 0.2, VALUES)), metric, method)
+    return run_sweep(open_model(MODEL, weights=RESNET20), wanted, lambda *_: None)
+
+
+def report_sweeps(metric: str) -> bool:
+    """Times of both methods, with evaluations in between, and whether they choose alike."""
+    found, one = {}, evaluation_seconds(IMAGES)
+    for method in Method:
+        found[method] = sweep(method, metric)
+        one = min(one, evaluation_seconds(IMAGES))
+    print(f"{MODEL}, {IMAGES} CIFAR-10 images, {VALUES} values of alpha by {metric}; one evaluation: {one:.2f} s")
+    kept = True
+    for method, limit in MOST.items():
+        kept &= verdict(f"{method.value}, evaluations", found[method].seconds / one, limit)
+    return kept & choices_agree(metric, found[Method.RACE].chosen, found[Method.GRID].chosen)
+
+
+def choices_agree(metric: str, race: float, grid: float) -> bool:
+    """Whether the race's choice is the grid's, or cannot be told from it on all images."""
+    task = prepare(open_model(MODEL, weights=RESNET20), request(IMAGES))
+    race_scores, grid_scores = (
+        score(surgeon.convert(task.model, "example-weighted", alpha=alpha), task.batches()) for alpha in (race, grid)
+    )
+    compared = compare_scores(metrics[metric], race_scores, grid_scores)
+    equal = race == grid or compared.within_noise
+    print(
+        f"  race chooses {race:g}, grid {grid:g}; difference {compared.difference:+.5f} "
+        f"(95%: {compared.low:+.5f} to {compared.high:+.5f}): {'equal' if equal else 'NOT EQUAL'}"
+    )
+    return equal
+
+
+def report_views() -> bool:
+    """Seconds of all views of an image against one view, in evaluations with the same settings."""
+    one = evaluation_seconds(IMAGES) / IMAGES
+    many = evaluation_seconds(IMAGES_WITH_VIEWS, "cifar-flip-crop") / IMAGES_WITH_VIEWS
+    one = min(one, evaluation_seconds(IMAGES) / IMAGES)
+    print(f"cifar-flip-crop, {VIEWS} views; one view of an image: {1000 * one:.2f} ms")
+    return verdict("of as many single views", many / (VIEWS * one), MOST_OF_A_VIEW)
+
+
+def verdict(name: str, ratio: float, limit: float) -> bool:
+    print(f"  {name:<32}{ratio:7.2f}x  (at most {limit:.2f}x: {'ok' if ratio <= limit else 'MISSED'})")
+    return ratio <= limit
+
+
+def main() -> int:
+    leave_unless_there()
+    kept = [report_sweeps(metric) for metric in ("accuracy", "cross-entropy")]
+    return 0 if all([*kept, report_views()]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
