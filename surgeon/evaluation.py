@@ -10,14 +10,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from surgeon import checkpoint
 from surgeon.data.loaders import Batch
 from surgeon.errors import ExitCode, SurgeonError
 from surgeon.gains import gain_over
-from surgeon.metrics import Scores, metrics, summarise
+from surgeon.metrics import Metrics, Scores, metrics, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.processes import Processes
 from surgeon.results import AgainstOneView, Evaluation
 from surgeon.scoring import score
+from surgeon.surgery.temperature import set_temperature, temperature_of
 from surgeon.task import Request, Task, prepare
 
 Progress = Callable[[str, int, int], None]
@@ -25,15 +27,28 @@ Progress = Callable[[str, int, int], None]
 
 
 def run_evaluation(
-    loaded: LoadedModel, request: Request, progress: Progress, save_logits: Path | None = None
+    loaded: LoadedModel,
+    request: Request,
+    progress: Progress,
+    *,
+    save_logits: Path | None = None,
+    save_with_temperature: Path | None = None,
+    overwrite: bool = False,
 ) -> Evaluation:
     """Evaluate a network on a data set; with several views, also on one for comparison."""
     processes = Processes.launched()
     task = prepare(loaded, request)
     measured = _measure(task, processes, progress, keep_logits=save_logits is not None)
     one_view = _measure(task.with_one_view(), processes, progress) if task.views else None
-    if save_logits is not None and processes.rank == 0:
-        _write(measured.logits, save_logits)
+    figures = summarise(measured.scores)
+
+    def write() -> None:
+        if save_logits is not None:
+            _write(measured.logits, save_logits)
+        if save_with_temperature is not None:
+            _save(loaded, figures, f"{request.data}, split {task.image_set.split}", save_with_temperature, overwrite)
+
+    processes.only_first(write)
     plan = getattr(loaded.model, "surgery", None)
     return Evaluation(
         model=loaded.name,
@@ -46,11 +61,12 @@ def run_evaluation(
         tta=request.tta,
         views=task.view_count,
         against_one_view=_against(one_view, measured) if one_view else None,
-        metrics=summarise(measured.scores),
+        metrics=figures,
         bad_images=tuple(measured.bad),
         seconds=measured.seconds,
         images_per_second=len(measured.scores) / measured.seconds,
         logits_file=str(save_logits) if save_logits is not None else None,
+        checkpoint=str(save_with_temperature) if save_with_temperature is not None else None,
     )
 
 
@@ -102,6 +118,18 @@ def _against(one_view: _Measured, measured: _Measured) -> AgainstOneView:
         gains=tuple(gain_over(one_view.scores, measured.scores, metrics[name]) for name in names),
         times_the_time=measured.seconds / one_view.seconds,
     )
+
+
+def _save(loaded: LoadedModel, figures: Metrics, images: str, folder: Path, overwrite: bool) -> None:
+    """The network as it is, with the fitted temperature on top of the one it may have."""
+    if figures.temperature is None:
+        raise SurgeonError("The cross-entropy is infinite at every temperature, so there is none to store.")
+    set_temperature(loaded.model, (temperature_of(loaded.model) or 1.0) * figures.temperature)
+    finding = (
+        f"{images}, {figures.images:,} images: a temperature of {figures.temperature:.4f}, fitted on them, takes the "
+        f"cross-entropy from {figures.cross_entropy:.4f} to {figures.scaled_cross_entropy:.4f}."
+    )
+    checkpoint.save(loaded.model, folder, origin=loaded.origin, findings=[finding], overwrite=overwrite)
 
 
 def _write(kept: list[tuple[Tensor, Batch]], path: Path) -> None:

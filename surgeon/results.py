@@ -85,6 +85,8 @@ class Evaluation(Result):
     seconds: float
     images_per_second: float
     logits_file: str | None = None
+    checkpoint: str | None = None
+    """Where the network was written with the fitted temperature, if that was asked for."""
 
 
 class Point(Result):

@@ -130,7 +130,8 @@ def prepare(loaded: LoadedModel, request: Request) -> Task:
     image_set = open_images(request)
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
-    check_classes(image_set, _outputs(model, preprocessing, device))
+    class_names = (getattr(loaded.model, "pretrained_cfg", None) or {}).get("label_names")
+    check_classes(image_set, _outputs(model, preprocessing, device), class_names)
     small = preprocessing.input_size[-1] <= SMALL_IMAGE
     return Task(
         model=model,

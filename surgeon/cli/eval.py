@@ -34,6 +34,7 @@ from surgeon.cli.options import (
     Weights,
     Workers,
 )
+from surgeon.errors import SurgeonError
 from surgeon.report.wording import gain_text, preprocessing_text
 
 if TYPE_CHECKING:
@@ -66,6 +67,13 @@ def evaluate(
     save_logits: Annotated[
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
+    temperature: Annotated[
+        bool, typer.Option("--temperature", help="Write a checkpoint with the fitted temperature to DIR.")
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where --temperature writes the checkpoint.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
     weights: Weights = None,
     pretrained: Pretrained = True,
     num_classes: NumClasses = None,
@@ -75,8 +83,11 @@ def evaluate(
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
+    if temperature is not (folder is not None):
+        raise SurgeonError("--temperature and -o DIR go together: a checkpoint with the fitted temperature, and where.")
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
+        from surgeon.atomic import check_destination
         from surgeon.cli.request import task_request
         from surgeon.evaluation import run_evaluation
     request = task_request(
@@ -100,10 +111,14 @@ def evaluate(
             "std": std,
         },
     )
+    if folder is not None:
+        check_destination(folder, overwrite)
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
     with output.progress_bar("images/s") as bar:
-        result = run_evaluation(loaded, request, bar, save_logits)
+        result = run_evaluation(
+            loaded, request, bar, save_logits=save_logits, save_with_temperature=folder, overwrite=overwrite
+        )
     if as_json:
         output.emit_json(result.model_dump_json(indent=2))
         return
@@ -134,6 +149,8 @@ def _describe(result: Evaluation, other_precision: bool) -> None:
         )
     if result.logits_file:
         output.say(f"Logits: {result.logits_file}")
+    if result.checkpoint:
+        output.say(f"Checkpoint with temperature {result.metrics.temperature:.4f}: {result.checkpoint}")
 
 
 def _table(result: Evaluation) -> Table:

@@ -197,6 +197,8 @@ def describe(result: Sweep, folder: Path | None) -> None:
     output.say(f"[dim]{work} ({result.method.value})[/]")
     if folder is not None:
         output.say(f"Report: {folder}/report.html, result.json, curves.png")
+    else:
+        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
     if result.checkpoint is not None:
         output.say(f"Checkpoint ({result.best}): {result.checkpoint}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/methods.md"]
+PAGES = ["README.md", "docs/methods.md", "docs/sweeps.md"]
 NEEDS_NETWORK = "needs the network"
 
 
