@@ -41,12 +41,12 @@ def staged(folder: Path, files: Sequence[str]) -> Iterator[Path]:
         stage = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
         yield stage
         for name in files:
-            _flush(stage / name)
+            flush(stage / name)
         for name in files:
             _keep_old(folder / name, stage)
             moved.append(name)
             os.replace(stage / name, folder / name)
-        _flush(folder)
+        flush(folder)
     except BaseException as error:
         if stage is not None:
             _restore(folder, stage, moved)
@@ -89,7 +89,8 @@ def _remove_unfinished(folder: Path) -> None:
         shutil.rmtree(entry, ignore_errors=True)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Make sure that a file, or the list of files in a folder, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

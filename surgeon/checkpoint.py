@@ -217,6 +217,7 @@ def origin_of_timm_model(model: nn.Module) -> Origin:
     assert inputs is not None
     try:
         again = apply_plan(build(source), current_plan(model))
+        set_temperature(again, temperature_of(model))
         again.load_state_dict(model.state_dict())
         reference = next(model.parameters())
         inputs = tuple(t.to(reference.device, reference.dtype) for t in inputs)

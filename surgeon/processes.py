@@ -34,9 +34,14 @@ class Processes:
         """Join those that were launched together."""
         if launched_processes() == 1:
             return cls()
+        import torch
         from accelerate import PartialState
 
-        state = PartialState()
+        state = PartialState(cpu=not torch.cuda.is_available())  # which accelerate does not find out under torchrun
+        if state.num_processes != launched_processes():
+            raise SurgeonError(
+                f"{launched_processes()} processes were launched, but {state.num_processes} found together."
+            )
         return cls(state.process_index, state.num_processes)
 
     def gather(self, compute: Callable[[], T]) -> list[T]:

@@ -14,7 +14,7 @@ from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches
 from surgeon.data.sources import open_data
 from surgeon.data.splits import limit
-from surgeon.errors import SurgeonError, listing
+from surgeon.errors import SurgeonError, count, listing
 from surgeon.models.sources import LoadedModel, Preprocessing
 from surgeon.scoring import Manner
 from surgeon.surgery import parity
@@ -62,7 +62,9 @@ class ImageOptions:
 
 def _per_channel(numbers: tuple[float, ...], channels: int, option: str) -> tuple[float, ...]:
     if len(numbers) not in (1, channels):
-        raise SurgeonError(f"{option} lists {len(numbers)} numbers, but the images have {channels} channels.")
+        raise SurgeonError(
+            f"{option} lists {count(len(numbers), 'number')}, but the images have {count(channels, 'channel')}."
+        )
     return numbers * channels if len(numbers) == 1 else numbers
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from surgeon.data.loaders import Batch
-from surgeon.errors import SurgeonError
+from surgeon.errors import SurgeonError, listing
 from surgeon.metrics import metrics
 from surgeon.results import Learning, Method, Sweep
 from surgeon.scoring import Manner
@@ -19,6 +20,8 @@ from surgeon.sweeping.axis import AlphaAxis, has_example_weighted_layers
 from surgeon.sweeping.investigation import Investigation, Question
 from surgeon.sweeping.runner import Runner
 from surgeon.sweeping.values import checked, evenly_spaced
+
+E = TypeVar("E", bound=StrEnum)
 
 
 def sweep(
@@ -42,32 +45,44 @@ def sweep(
     `"per-channel"`), which needs images to confirm on; the loader then is gone through several times,
     and has to give the same batches each time.
     """
-    kinds = tuple(Learning(kind) for kind in learn)
+    kinds = tuple(_one_of(Learning, kind, "learn") for kind in learn)
     if kinds and confirm_on is None:
         raise SurgeonError("What is learned has to be confirmed on other images.", "Pass confirm_on=another_loader.")
     if not has_example_weighted_layers(model):
         model = convert(model, "example-weighted")
-    runner = Runner(model, AlphaAxis(model), Manner.of(model))
-    question = Question(checked(alphas, "alphas"), metrics[metric], Method(method), kinds)
+    axis = AlphaAxis(model)
+    runner = Runner(model, axis, Manner.of(model))
+    question = Question(checked(alphas, "alphas"), metrics[metric], _one_of(Method, method, "method"), kinds)
     confirming = _Loader(confirm_on) if confirm_on is not None else None
-    return Investigation(runner, question, _Loader(loader), confirming).run(
-        model=type(model).__name__,
-        rewrites=current_plan(model).summary(),
-        data=type(loader).__name__,
-        split="all",
-        device=str(runner.manner.device),
-    )
+    investigation = Investigation(runner, question, _Loader(loader), confirming)
+    with axis.kept_if_it_fails():
+        return investigation.run(
+            model=type(model).__name__,
+            rewrites=current_plan(model).summary(),
+            data=type(loader).__name__,
+            split="all",
+            device=str(runner.manner.device),
+        )
+
+
+def _one_of(choices: type[E], word: str, option: str) -> E:
+    try:
+        return choices(word)
+    except ValueError:
+        raise SurgeonError(f"{option} cannot be {word!r}.", f"Choose {listing(choices, 'or')}.") from None
 
 
 class _Loader:
     """Somebody's batches, numbered."""
 
     def __init__(self, loader: Iterable[Any], first: int = 0) -> None:
-        if not hasattr(loader, "__len__"):
+        try:
+            len(loader)  # type: ignore[arg-type]
+        except TypeError:  # a DataLoader of a stream has the method, but no answer
             raise SurgeonError(
                 f"A sweep has to know how many batches there are, which a {type(loader).__name__} does not tell.",
                 "Pass a DataLoader or a list.",
-            )
+            ) from None
         self.loader = loader
         self.bad: list[str] = []
         self._first = first

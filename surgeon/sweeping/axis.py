@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -57,6 +58,16 @@ class AlphaAxis:
     def set(self, value: Value) -> None:
         for name, layer in self.layers.items():
             layer.set_alpha(value[name] if isinstance(value, Mapping) else value)
+
+    @contextmanager
+    def kept_if_it_fails(self) -> Iterator[None]:
+        """Leave the layers as they were if anything goes wrong."""
+        before = {name: layer.rewrites["example-weighted"].model_dump()["alpha"] for name, layer in self.layers.items()}
+        try:
+            yield
+        except BaseException:
+            self.set(before)
+            raise
 
 
 def has_example_weighted_layers(model: nn.Module) -> bool:

@@ -98,6 +98,8 @@ class Contest(Measurement):
             self._end_round(self._rounds.pop(0).most)
 
     def _end_round(self, most: int) -> None:
+        if not len(self.scores[self.original]):  # none of the images so far could be read
+            return
         self.gains |= {name: self._gain(name) for name in self.running if name != self.original}
         if not self._rounds:
             return
@@ -122,7 +124,7 @@ class Contest(Measurement):
 
         def rank(name: str) -> tuple[float, float, int]:
             record = figures[name]
-            return -_merit(self.metric, record), record.scaled_cross_entropy, abs(at(name) - at(self.original))
+            return -merit(self.metric, record), record.scaled_cross_entropy, abs(at(name) - at(self.original))
 
         return sorted(self.running, key=rank)
 
@@ -140,6 +142,6 @@ class Contest(Measurement):
         return worse > BEATEN * error and math.isfinite(error)
 
 
-def _merit(metric: Metric, record: Metrics) -> float:
+def merit(metric: Metric, record: Metrics) -> float:
     """More is better; a setting whose logits are not numbers loses, whatever the metric."""
     return -math.inf if record.nan_images else metric.merit(record)

@@ -12,7 +12,7 @@ from surgeon.gains import gain_over
 from surgeon.metrics import Metric, Scores, metrics, summarise
 from surgeon.results import Learned, Learning, Method, Point, Setting, Sweep
 from surgeon.sweeping.axis import AlphaAxis, Value
-from surgeon.sweeping.contest import Contest, Measurement
+from surgeon.sweeping.contest import Contest, Measurement, merit
 from surgeon.sweeping.learning import epochs_for, learn_alphas
 from surgeon.sweeping.runner import BatchSource, Runner
 from surgeon.sweeping.verdict import in_sentences
@@ -160,8 +160,11 @@ class Investigation:
         )
 
     def _best(self, chosen: str, learned: Sequence[str], settings: Mapping[str, Setting]) -> str:
-        """What was learned, if it is better on the images held back; of equal ones, the simplest."""
-        return max((chosen, *learned), key=lambda name: self.question.metric.merit(settings[name].reported))
+        """The best on the images held back, of equal ones the simplest; the original where all were refuted."""
+        metric = self.question.metric
+        gains = {name: settings[name].gain(metric.name) for name in (chosen, *learned)}
+        holding_up = [name for name, gain in gains.items() if gain is None or gain.within_noise or gain.better]
+        return max(holding_up or [ORIGINAL], key=lambda name: merit(metric, settings[name].reported))
 
     def _point(self, name: str, contest: Contest) -> Point:
         return Point(

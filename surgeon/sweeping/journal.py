@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from surgeon.atomic import flush
 from surgeon.errors import ExitCode, SurgeonError, listing
 
 VERSION = 1
@@ -44,6 +45,8 @@ class Journal:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
+            if self._size == 0:
+                flush(self.path.parent)  # the file itself is new
         except OSError as error:
             self._cut()
             raise SurgeonError(
@@ -61,11 +64,11 @@ class Journal:
 
     def _read(self, header: Mapping[str, Any]) -> None:
         lines = self.path.read_bytes().splitlines(keepends=True)
-        parsed = []
+        parsed: list[dict[str, Any]] = []
         for number, line in enumerate(lines, 1):
             record = _parsed(line)
             if record is None:
-                if number == len(lines):
+                if number == len(lines) and (parsed or _may_be_torn_header(line)):
                     break  # torn by a crash
                 raise SurgeonError(f"{self.path} is damaged in line {number}.", AFRESH)
             parsed.append(record)
@@ -83,6 +86,17 @@ class Journal:
                 f"{self.path.parent} holds a sweep with another {listing(different)}; it is not mixed with this one.",
                 AFRESH,
             )
+
+
+def _may_be_torn_header(line: bytes) -> bool:
+    """Whether this could be the beginning of a first line, or somebody else's file."""
+    checksum, body = line[:8], line[8:]
+    start = b' {"journal":'
+    return (
+        not line.endswith(b"\n")
+        and not checksum.strip(b"0123456789abcdef")
+        and (body.startswith(start) or start.startswith(body))
+    )
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

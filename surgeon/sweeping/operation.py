@@ -63,7 +63,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress) ->
     axis = AlphaAxis(task.model)
     journal = None
     if (folder := request.output) is not None:
-        journal = processes.only_first(lambda: _open_journal(folder, request, task, choosing, confirming))
+        journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
     runner = Runner(task.model, axis, task.manner, processes, journal, progress)
     question = Question(request.values, metric, request.method, request.learn)
     held_back = task.batches(confirming) if confirming is not None else None
@@ -118,13 +118,22 @@ def _shuffled(images: ImageSet) -> ImageSet:
 
 
 def _open_journal(
-    folder: Path, request: SweepRequest, task: Task, choosing: ImageSet, confirming: ImageSet | None
+    folder: Path,
+    request: SweepRequest,
+    loaded: LoadedModel,
+    task: Task,
+    choosing: ImageSet,
+    confirming: ImageSet | None,
 ) -> Journal:
     folder.mkdir(parents=True, exist_ok=True)
     images = [part.fingerprint for part in (choosing, confirming) if part is not None]
     identity = {
-        "model": state_sha256(task.model),
-        "layers": [operation.layer for operation in current_plan(task.model).operations],
+        "model": [str(loaded.origin.source), state_sha256(task.model)],
+        "rewriting": [
+            (operation.layer, rewrite.name, {k: v for k, v in rewrite.options.items() if k != "alpha"})
+            for operation in current_plan(task.model).operations
+            for rewrite in operation.rewrites
+        ],
         "data": images,
         "values": request.values,
         "metric": request.metric,

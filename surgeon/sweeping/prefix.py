@@ -29,18 +29,18 @@ class SharedPrefix:
         """A pass over the same images, to be repeated as often as layers change."""
         if self._modules is None:
             self._modules = _done_before(self.model, self._changing, images)
-        with _answering_after_first(self._modules):
-            yield lambda: self.model(images)
+        with _forwards_wrapped(self._modules, _Once):
+            yield lambda: self.model(images.clone())  # a network may write into its input
 
 
 @contextmanager
-def _answering_after_first(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Let modules compute once and repeat that output from then on."""
+def _forwards_wrapped(modules: Iterable[nn.Module], wrap: Callable[..., Any]) -> Iterator[None]:
+    """For a while, let something else answer for modules, also where their forward is called directly."""
     replaced = []
     try:
         for module in modules:
             own = module.__dict__.get("forward")
-            module.forward = _Once(module.forward)
+            module.forward = wrap(module.forward)
             replaced.append((module, own))
         yield
     finally:
@@ -71,7 +71,9 @@ def _done_before(model: nn.Module, changing: frozenset[nn.Module], images: Tenso
     handles = [module.register_forward_pre_hook(trace.begin) for module in model.modules()]
     handles += [module.register_forward_hook(trace.end) for module in model.modules()]
     try:
-        model(images)
+        # Outside of inference mode tensors count how often they are written into.
+        with _forwards_wrapped(changing, trace.noted), torch.inference_mode(False), torch.no_grad():
+            model(images.clone())
     finally:
         for handle in handles:
             handle.remove()
@@ -85,15 +87,23 @@ class _Trace:
         self.changing = changing
         self.reached = False
         self.calls: dict[nn.Module, int] = {}
-        self.outputs: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self.outputs: dict[nn.Module, tuple[Tensor, Tensor, int]] = {}
+
+    def noted(self, forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """The forward of a changing layer."""
+
+        def begin(*args: Any, **kwargs: Any) -> Tensor:
+            self.reached = True
+            return forward(*args, **kwargs)
+
+        return begin
 
     def begin(self, module: nn.Module, _: Any) -> None:
         self.calls[module] = self.calls.get(module, 0) + 1
-        self.reached |= module in self.changing
 
     def end(self, module: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, Tensor) and not self.reached:
-            self.outputs[module] = (output, output.clone())
+            self.outputs[module] = (output, output.clone(), _writes(output))
 
     def outermost_repeatable(self) -> tuple[nn.Module, ...]:
         repeatable = [m for m, pair in self.outputs.items() if self.calls[m] == 1 and _left_alone(*pair)]
@@ -101,6 +111,12 @@ class _Trace:
         return tuple(module for module in repeatable if module not in inner)
 
 
-def _left_alone(output: Tensor, as_given: Tensor) -> bool:
+def _writes(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _left_alone(output: Tensor, as_given: Tensor, writes: int) -> bool:
     """Whether nothing that came later has written into an output, as in-place activations do."""
+    if _writes(output) != writes:  # also where it made no difference to these images
+        return False
     return torch.equal(output, as_given) or bool(((output == as_given) | (output.isnan() & as_given.isnan())).all())

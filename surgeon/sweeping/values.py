@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from surgeon.errors import SurgeonError
+from surgeon.errors import SurgeonError, count
 
 MOST_VALUES = 1001
-FORMS = "Write FROM:TO:COUNT, e.g. 0:0.2:21, or single values: 0,0.01,0.05."
+FORMS = f"Write FROM:TO:COUNT, e.g. 0:0.2:21, or single values: 0,0.01,0.05; at most {MOST_VALUES:,} of them."
 
 
 def parse_values(text: str, option: str) -> tuple[float, ...]:
@@ -35,8 +35,8 @@ def evenly_spaced(first: float, last: float, number: int) -> list[float]:
 def checked(values: Iterable[float], option: str) -> tuple[float, ...]:
     """The values in ascending order, each once; all of them weights between 0 and 1."""
     ascending = tuple(sorted({float(value) + 0.0 for value in values}))
-    if not ascending:
-        raise SurgeonError(f"{option} names no values.", FORMS)
+    if not 1 <= len(ascending) <= MOST_VALUES:
+        raise SurgeonError(f"{option} names {count(len(ascending), 'value')}.", FORMS)
     wrong = [value for value in ascending if not (math.isfinite(value) and 0 <= value <= 1)]
     if wrong:
         raise SurgeonError(f"{option} cannot be {wrong[0]:g}: it must lie between 0 and 1.", FORMS)
