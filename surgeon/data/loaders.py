@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -67,7 +67,7 @@ class Batches:
         some.numbers, some.bad = numbers, []
         return some
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Generator[Batch]:
         self.bad.clear()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="decode")
         try:

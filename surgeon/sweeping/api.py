@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import Any, TypeVar
@@ -94,7 +94,7 @@ class _Loader:
         """From some batch on: without a journal nothing else is asked for."""
         return _Loader(self.loader, numbers[0] if numbers else len(self))
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Generator[Batch]:
         seen = 0
         for images, labels, *_ in islice(self.loader, self._first, None):
             yield Batch(images, labels, torch.arange(seen, seen + len(labels)))

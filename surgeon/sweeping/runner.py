@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -32,7 +33,7 @@ class BatchSource(Protocol):
 
     def only(self, numbers: Sequence[int]) -> BatchSource: ...
 
-    def __iter__(self) -> Iterator[Batch]: ...
+    def __iter__(self) -> Generator[Batch]: ...
 
     def __len__(self) -> int: ...
 
@@ -59,10 +60,21 @@ class Runner:
         rank, count = self.processes.rank, self.processes.count
         mine = [number for number in range(contest.done, contest.batches) if number % count == rank]
         source = batches.only(mine)
-        stream = iter(source)
+        with closing(iter(source)) as stream:  # also when it fails: the loader has threads
+            self._run(phase, contest, settings, source, stream, mine)
+
+    def _run(
+        self,
+        phase: str,
+        contest: Measurement,
+        settings: Mapping[str, Value],
+        source: BatchSource,
+        stream: Iterator[Batch],
+        mine: Sequence[int],
+    ) -> None:
         passes = 0
         while contest.done < contest.batches:
-            end = contest.next_end(max(BATCHES_PER_BLOCK, count))
+            end = contest.next_end(max(BATCHES_PER_BLOCK, self.processes.count))
             running = {name: settings[name] for name in contest.running}
             watch = partial(self._report, phase, passes, contest.planned, len(running))
             share = islice(stream, sum(contest.done <= number < end for number in mine))

@@ -133,7 +133,7 @@ def test_bad_images_can_be_skipped_and_are_listed(tmp_path: Path) -> None:
     loader = batches(damaged_folder(tmp_path, {0, 1, 3}), COLOUR, 2, skip_bad=True)
     assert [batch.indices.tolist() for batch in loader] == [[], [2], [4, 5]]
     assert loader.bad == ["0.jpg of photos", "1.jpg of photos", "3.jpg of photos"]
-    assert len(list(loader)) == 2
+    assert len(list(loader)) == 3
     assert len(loader.bad) == 3
 
 
