@@ -4,7 +4,7 @@ STAMP := $(VENV)/.installed
 
 .PHONY: demo test test-all bench lint types
 
-$(STAMP): pyproject.toml surgeon/native/example_weighted.c surgeon/native/ghost.c
+$(STAMP): pyproject.toml $(wildcard surgeon/native/*.[ch])
 	test -x $(PYTHON) || python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@

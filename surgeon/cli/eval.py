@@ -9,31 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import output
-from surgeon.cli.options import (
-    BatchSize,
-    CropPct,
-    Data,
-    Device,
-    ImageColumn,
-    InputSize,
-    Interpolation,
-    Json,
-    LabelColumn,
-    Limit,
-    Mean,
-    MergeHow,
-    Model,
-    NumClasses,
-    PrecisionOption,
-    Pretrained,
-    SkipBad,
-    Split,
-    Std,
-    Tta,
-    Weights,
-    Workers,
-)
+from surgeon.cli import options, output
 from surgeon.errors import SurgeonError
 from surgeon.report.wording import gain_text, preprocessing_text
 
@@ -46,24 +22,24 @@ def add_to(app: typer.Typer) -> None:
 
 
 def evaluate(
-    model: Model,
-    data: Data,
-    split: Split = None,
-    limit: Limit = None,
-    tta: Tta = None,
-    merge: MergeHow = "logits",
-    skip_bad: SkipBad = False,
-    image_column: ImageColumn = None,
-    label_column: LabelColumn = None,
-    input_size: InputSize = None,
-    crop_pct: CropPct = None,
-    interpolation: Interpolation = None,
-    mean: Mean = None,
-    std: Std = None,
-    batch_size: BatchSize = None,
-    workers: Workers = None,
-    device: Device = None,
-    precision: PrecisionOption = "float32",
+    model: options.Model,
+    data: options.Data,
+    split: options.Split = None,
+    limit: options.Limit = None,
+    tta: options.Tta = None,
+    merge: options.MergeHow = "logits",
+    skip_bad: options.SkipBad = False,
+    image_column: options.ImageColumn = None,
+    label_column: options.LabelColumn = None,
+    input_size: options.InputSize = None,
+    crop_pct: options.CropPct = None,
+    interpolation: options.Interpolation = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    batch_size: options.BatchSize = None,
+    workers: options.Workers = None,
+    device: options.Device = None,
+    precision: options.PrecisionOption = "float32",
     save_logits: Annotated[
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
@@ -74,10 +50,10 @@ def evaluate(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where --temperature writes the checkpoint.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
-    weights: Weights = None,
-    pretrained: Pretrained = True,
-    num_classes: NumClasses = None,
-    as_json: Json = False,
+    weights: options.Weights = None,
+    pretrained: options.Pretrained = True,
+    num_classes: options.NumClasses = None,
+    as_json: options.Json = False,
 ) -> None:
     """Accuracy, cross-entropy with and without temperature scaling, and calibration of a network."""
     from surgeon.models.names import check_model_name

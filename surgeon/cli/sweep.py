@@ -9,31 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import output
-from surgeon.cli.options import (
-    BatchSize,
-    CropPct,
-    Data,
-    Device,
-    ImageColumn,
-    InputSize,
-    Interpolation,
-    Json,
-    LabelColumn,
-    Limit,
-    Mean,
-    MergeHow,
-    Model,
-    NumClasses,
-    PrecisionOption,
-    Pretrained,
-    SkipBad,
-    Split,
-    Std,
-    Tta,
-    Weights,
-    Workers,
-)
+from surgeon.cli import options, output
 from surgeon.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text
 
@@ -46,10 +22,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def sweep(
-    model: Model,
-    data: Data,
-    split: Split = None,
-    limit: Limit = None,
+    model: options.Model,
+    data: options.Data,
+    split: options.Split = None,
+    limit: options.Limit = None,
     alpha: Annotated[
         str, typer.Option("--alpha", metavar="VALUES", help="FROM:TO:COUNT, or single values: 0,0.01,0.05.")
     ] = "0:0.2:21",
@@ -89,24 +65,24 @@ def sweep(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start afresh in a folder that holds a sweep.")
     ] = False,
-    tta: Tta = None,
-    merge: MergeHow = "logits",
-    skip_bad: SkipBad = False,
-    image_column: ImageColumn = None,
-    label_column: LabelColumn = None,
-    input_size: InputSize = None,
-    crop_pct: CropPct = None,
-    interpolation: Interpolation = None,
-    mean: Mean = None,
-    std: Std = None,
-    batch_size: BatchSize = None,
-    workers: Workers = None,
-    device: Device = None,
-    precision: PrecisionOption = "float32",
-    weights: Weights = None,
-    pretrained: Pretrained = True,
-    num_classes: NumClasses = None,
-    as_json: Json = False,
+    tta: options.Tta = None,
+    merge: options.MergeHow = "logits",
+    skip_bad: options.SkipBad = False,
+    image_column: options.ImageColumn = None,
+    label_column: options.LabelColumn = None,
+    input_size: options.InputSize = None,
+    crop_pct: options.CropPct = None,
+    interpolation: options.Interpolation = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    batch_size: options.BatchSize = None,
+    workers: options.Workers = None,
+    device: options.Device = None,
+    precision: options.PrecisionOption = "float32",
+    weights: options.Weights = None,
+    pretrained: options.Pretrained = True,
+    num_classes: options.NumClasses = None,
+    as_json: options.Json = False,
 ) -> None:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
     from surgeon.metrics import metrics

@@ -10,16 +10,9 @@
  */
 #include <math.h>
 #include <omp.h>
-#include <stddef.h>
 #include <stdlib.h>
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
-#define FOR_EVERY_CPU __attribute__((target_clones("avx512f", "arch=haswell", "default")))
-#else
-#define FOR_EVERY_CPU
-#endif
-
-typedef ptrdiff_t Size;
+#include "sums.h"
 
 enum { BLOCK_FLOATS = 8192 }; /* 32 KiB: a block's second pass reads the nearest cache */
 
@@ -38,14 +31,6 @@ static void mix(const Norm *norm, Size c, float mean, float var, float *centre, 
 }
 
 /* ---- positions of a channel are contiguous: (N, C, positions) ---- */
-
-FOR_EVERY_CPU
-static float sum_of(const float *x, Size n, float shift) {
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (Size i = 0; i < n; i++) sum += x[i] - shift;
-  return sum;
-}
 
 FOR_EVERY_CPU
 static float squares_of(const float *x, Size n, float shift, float shifted_mean) {

@@ -5,23 +5,8 @@
  * OpenMP's symbols are left open, as in example_weighted.c.
  */
 #include <math.h>
-#include <stddef.h>
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
-#define FOR_EVERY_CPU __attribute__((target_clones("avx512f", "arch=haswell", "default")))
-#else
-#define FOR_EVERY_CPU
-#endif
-
-typedef ptrdiff_t Size;
-
-FOR_EVERY_CPU
-static float sum_of(const float *x, Size n, float shift) {
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (Size i = 0; i < n; i++) sum += x[i] - shift;
-  return sum;
-}
+#include "sums.h"
 
 FOR_EVERY_CPU
 static float squares_of(const float *x, Size n, float mean) {
