@@ -21,7 +21,7 @@ types: $(STAMP)
 	$(VENV)/bin/mypy
 
 test: lint types
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 -m "not zoo"
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 -m "not zoo and not long"
 
 test-all: lint types
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2

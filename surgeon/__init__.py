@@ -11,21 +11,44 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surgeon.checkpoint import load, save
     from surgeon.errors import SurgeonError
+    from surgeon.losses import CutMix, exchanged_loss
     from surgeon.scoring import evaluate
     from surgeon.surgery.apply import convert
+    from surgeon.surgery.branches import branch
     from surgeon.surgery.collect import collect_statistics
+    from surgeon.surgery.gates import gate_usage
+    from surgeon.surgery.inserting import exchange_unit
     from surgeon.surgery.inspect import inspect_model
     from surgeon.sweeping.api import sweep
 
 __version__ = "0.1.0"
 
-__all__ = ["SurgeonError", "collect_statistics", "convert", "evaluate", "inspect_model", "load", "save", "sweep"]
+__all__ = [
+    "CutMix",
+    "SurgeonError",
+    "branch",
+    "collect_statistics",
+    "convert",
+    "evaluate",
+    "exchange_unit",
+    "exchanged_loss",
+    "gate_usage",
+    "inspect_model",
+    "load",
+    "save",
+    "sweep",
+]
 
 _HOMES = {
+    "CutMix": "surgeon.losses",
     "SurgeonError": "surgeon.errors",
+    "branch": "surgeon.surgery.branches",
     "collect_statistics": "surgeon.surgery.collect",
     "convert": "surgeon.surgery.apply",
     "evaluate": "surgeon.scoring",
+    "exchange_unit": "surgeon.surgery.inserting",
+    "exchanged_loss": "surgeon.losses",
+    "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint",
     "save": "surgeon.checkpoint",

@@ -33,10 +33,22 @@ from surgeon.models.sources import (
     load_model,
     timm_preprocessing,
 )
-from surgeon.record import CARD, CONFIG, SURGERY, WEIGHTS, Surgery, SurgeryFile, read_surgery, read_tensors, sha256_of
+from surgeon.record import (
+    CARD,
+    CONFIG,
+    SURGERY,
+    WEIGHTS,
+    BranchMix,
+    Surgery,
+    SurgeryFile,
+    read_surgery,
+    read_tensors,
+    sha256_of,
+)
 from surgeon.report.card import model_card
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers
+from surgeon.surgery.branches import mix_of, set_mix
 from surgeon.surgery.collect import make_room
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -79,6 +91,8 @@ def load_checkpoint(folder: Path, model: nn.Module | None = None) -> LoadedModel
         model = build(surgery.source)
     model = apply_plan(model, surgery.plan)
     _fill(model, read_tensors(folder / WEIGHTS), folder)
+    if surgery.mix is not None:
+        set_mix(model, surgery.mix.share, surgery.mix.mixing)
     set_temperature(model, surgery.temperature)
     origin = Origin(source=surgery.source, preprocessing=surgery.preprocessing, weights=surgery.base_weights)
     model.origin = origin  # type: ignore[assignment]
@@ -128,6 +142,7 @@ def save(
         base_weights=origin.weights,
         preprocessing=origin.preprocessing,
         plan=current_plan(model),
+        mix=_mix_record(model),
         temperature=temperature_of(model),
         findings=tuple(findings),
     )
@@ -144,6 +159,11 @@ def save(
         record = SurgeryFile(**surgery.model_dump(), files=hashes)
         _write_text(stage / SURGERY, record.model_dump_json(indent=2))
     return folder
+
+
+def _mix_record(model: nn.Module) -> BranchMix | None:
+    mix = mix_of(model)
+    return None if mix is None else BranchMix(share=mix.share, mixing=mix.mixing)
 
 
 def _with_own_head(model: nn.Module, origin: Origin) -> Origin:

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from surgeon import checkpoint
 from surgeon.atomic import check_destination
 from surgeon.errors import ExitCode, SurgeonError, count, listing
+from surgeon.inserts import Effect
 from surgeon.models.sources import BaseWeights, LoadedModel, Preprocessing, example_inputs
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, install_everywhere, surgical_layers
-from surgeon.surgery.plan import Operation, Request, ResolvedPlan, resolve_plan
+from surgeon.surgery.inserting import taken_out
+from surgeon.surgery.plan import Insertion, Operation, Request, ResolvedPlan, inserts_among, resolve
 
 
 class Conversion(BaseModel):
@@ -32,6 +34,7 @@ class Conversion(BaseModel):
     preprocessing: Preprocessing | None
     rewrites: str
     operations: tuple[Operation, ...]
+    insertions: tuple[Insertion, ...] = ()
     parameters_before: int
     parameters_after: int
     identity_difference: float | None = None
@@ -45,10 +48,24 @@ class Conversion(BaseModel):
         """How many layers of each kind became what."""
         return dict(Counter((o.source, ResolvedPlan(operations=(o,)).summary()) for o in self.operations))
 
+    def additions(self) -> dict[tuple[str, str], int]:
+        """How many units of each kind are put where."""
+        firsts: dict[tuple[str, str], str] = {}
+        counts: Counter[tuple[str, str]] = Counter()
+        for insertion in self.insertions:
+            key = ResolvedPlan(operations=(), insertions=(insertion,)).summary(), insertion.place
+            firsts.setdefault(key, insertion.where)
+            counts[key] += 1
+        return {(unit, firsts[unit, place]): number for (unit, place), number in counts.items()}
 
-def plan_conversion(loaded: LoadedModel, rewrites: Sequence[str], layers: str | None = None) -> Conversion:
+
+def plan_conversion(
+    loaded: LoadedModel, rewrites: Sequence[str], layers: str | None = None, inserts: Sequence[str] = ()
+) -> Conversion:
     """What a conversion would do, without doing it."""
-    plan = resolve_plan(loaded.model, [Request.parse(text) for text in rewrites], layers)
+    requests, units = inserts_among(rewrites)
+    units += [Request.parse(text) for text in inserts]
+    plan = resolve(loaded.model, requests, units, layers, example_inputs(loaded.origin))
     parameters = sum(p.numel() for p in loaded.model.parameters())
     return Conversion(
         model=loaded.name,
@@ -56,6 +73,7 @@ def plan_conversion(loaded: LoadedModel, rewrites: Sequence[str], layers: str | 
         preprocessing=loaded.origin.preprocessing,
         rewrites=plan.summary(),
         operations=plan.operations,
+        insertions=plan.insertions,
         parameters_before=parameters,
         parameters_after=parameters,
         notes=loaded.origin.notes,
@@ -67,7 +85,7 @@ def perform_conversion(
 ) -> Conversion:
     """Rewrite the network, compare it with itself before, and write the checkpoint."""
     check_destination(destination, overwrite)
-    plan = ResolvedPlan(operations=planned.operations)
+    plan = ResolvedPlan(operations=planned.operations, insertions=planned.insertions)
     proof = rewrite(loaded, plan)
     weights = loaded.origin.weights
     checkpoint.save(
@@ -91,13 +109,14 @@ def rewrite(loaded: LoadedModel, plan: ResolvedPlan) -> Proof:
     if (earlier := getattr(loaded.model, "surgery", None)) is not None:
         install_everywhere(loaded.model, earlier, at_identity=True)  # compare with the network before any surgery
     before = parity.evaluate_once(loaded.model, inputs) if inputs is not None else None
+    base = loaded.origin.weights
+    hashed = BaseWeights(origin=base.origin, sha256=base.sha256 or state_sha256(loaded.model))
     model = apply_plan(loaded.model, plan)
     whole: Any = model.surgery  # with what an earlier surgery did to other layers
-    proof = _compare(model, whole, before, inputs) if before is not None and inputs is not None else Proof()
+    moving = [i for i in plan.insertions if i.effect is Effect.AT_ONCE]
+    proof = _compare(model, whole, moving, before, inputs) if before is not None and inputs is not None else Proof()
     loaded.model = model
-    if loaded.origin.weights.sha256 is None:
-        hashed = BaseWeights(origin=loaded.origin.weights.origin, sha256=state_sha256(model))
-        loaded.origin = loaded.origin.model_copy(update={"weights": hashed})
+    loaded.origin = loaded.origin.model_copy(update={"weights": hashed})
     return proof
 
 
@@ -110,11 +129,23 @@ class Proof:
     notes: tuple[str, ...] = ()
 
 
-def _compare(model: nn.Module, plan: ResolvedPlan, before: list[Tensor], inputs: tuple[Any, ...]) -> Proof:
+def _compare(
+    model: nn.Module,
+    plan: ResolvedPlan,
+    moving: list[Insertion],
+    before: list[Tensor],
+    inputs: tuple[Any, ...],
+) -> Proof:
+    """`moving` units change predictions as soon as they are there: without them the network must be the original."""
+    if not plan.has_identity():
+        after, rows = _evaluate_watching_rows(model, inputs)
+        shift = parity.relative_difference(after, before)
+        return Proof(None, shift, tuple(_notes(after, rows, len(inputs[0]))))
     layers = surgical_layers(model)
     install_everywhere(model, plan, at_identity=True)
     identity = [dict(norm.rewrites) for norm in layers.values()]
-    after, rows = _evaluate_watching_rows(model, inputs)
+    with taken_out(model, moving):
+        after, rows = _evaluate_watching_rows(model, inputs)
     difference = parity.relative_difference(after, before)
     if not difference <= parity.TOLERANCE:
         raise SurgeonError(
@@ -123,7 +154,7 @@ def _compare(model: nn.Module, plan: ResolvedPlan, before: list[Tensor], inputs:
             ExitCode.VERIFICATION,
         )
     install_everywhere(model, plan)
-    if identity != [norm.rewrites for norm in layers.values()]:
+    if moving or identity != [norm.rewrites for norm in layers.values()]:
         after = parity.evaluate_once(model, inputs)
     return Proof(difference, parity.relative_difference(after, before), tuple(_notes(after, rows, len(inputs[0]))))
 
@@ -152,6 +183,10 @@ def _plan_notes(plan: ResolvedPlan) -> list[str]:
         notes.append("alpha is 0, so predictions stay as they are: set one, e.g. --bn example-weighted:alpha=0.05")
     if any(name == "batch-group" and o["channel_groups"] != "channels" for name, o in options):
         notes.append("batch-group changes predictions at once: train the network before you use it")
+    if any(name == "mode-group" for name, _ in options):
+        notes.append("mode-group has no setting at which it is the original network: train it before you use it")
+    moving = dict.fromkeys(i.unit.name for i in plan.insertions if i.effect is Effect.AT_ONCE)
+    notes += [f"{name} changes predictions at once: train the network before you use it" for name in moving]
     return notes
 
 

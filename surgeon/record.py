@@ -13,10 +13,20 @@ from torch import Tensor
 
 from surgeon.errors import SurgeonError
 from surgeon.models.sources import BaseWeights, ModelSource, Preprocessing
+from surgeon.surgery.branches import Mixing
 from surgeon.surgery.plan import ResolvedPlan
 
 SCHEMA_VERSION = 1
 WEIGHTS, CONFIG, SURGERY, CARD = "model.safetensors", "config.json", "surgery.json", "README.md"
+
+
+class BranchMix(BaseModel):
+    """The share of the auxiliary branch, and of what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    share: float
+    mixing: Mixing
 
 
 class Surgery(BaseModel):
@@ -30,6 +40,8 @@ class Surgery(BaseModel):
     base_weights: BaseWeights
     preprocessing: Preprocessing | None
     plan: ResolvedPlan
+    mix: BranchMix | None = None
+    """How predictions mix the branches of a split network; without it, the main branch predicts."""
     temperature: float | None = None
     """What the logits are divided by."""
     findings: tuple[str, ...] = ()
@@ -113,8 +125,12 @@ def _embedded_surgery(path: Path) -> Any:
         content = json.loads(metadata["surgeon"])
     except ValueError as error:
         raise SurgeonError(f"The surgery record inside {path} is damaged ({error}).") from error
+    if not isinstance(content, dict):
+        return content
     # What a file written before has no entry for is as by default.
-    return {"temperature": None, "findings": [], **content} if isinstance(content, dict) else content
+    if isinstance(content.get("plan"), dict):
+        content["plan"] = {"insertions": [], **content["plan"]}
+    return {"mix": None, "temperature": None, "findings": [], **content}
 
 
 def _first_difference(edited: Any, written: Any, where: str = "") -> str:

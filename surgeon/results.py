@@ -177,3 +177,20 @@ class Sweep(Result):
 
     def setting(self, name: str) -> Setting:
         return next(setting for setting in self.settings if setting.name == name)
+
+
+class Merging(Result):
+    """What became of a split network when its branches were folded into one."""
+
+    model: str
+    share: float
+    """Of the auxiliary branch."""
+    layers: int
+    probability_shift: float | None
+    """Largest difference of a probability from the average of two passes, on random images."""
+    two_passes: Metrics | None = None
+    """Of the average of both branches' predictions, on images if there are any."""
+    merged: Metrics | None = None
+    gains: tuple[Gain, ...] = ()
+    """Of the merged network over the average of two passes."""
+    output: str

@@ -8,11 +8,14 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from surgeon import checkpoint
-from surgeon.errors import SurgeonError
+from surgeon.errors import SurgeonError, count, listing
 from surgeon.models.sources import build, example_inputs
 from surgeon.record import find_problems, read_surgery
 from surgeon.surgery import parity
 from surgeon.surgery.apply import install_everywhere
+from surgeon.surgery.branches import set_mix
+from surgeon.surgery.inserting import taken_out
+from surgeon.surgery.plan import ResolvedPlan
 from surgeon.surgery.temperature import set_temperature
 
 
@@ -54,7 +57,7 @@ def _check_network(folder: Path) -> list[Check]:
         loaded = checkpoint.load_checkpoint(folder)
     except SurgeonError as error:
         return [Check(name="network", passed=False, detail=error.message)]
-    checks = [Check(name="network", passed=True, detail=f"rebuilt, {len(surgery.plan)} layers rewritten")]
+    checks = [Check(name="network", passed=True, detail=f"rebuilt, {_contents(surgery.plan)}")]
     inputs = example_inputs(loaded.origin)
     if inputs is None:
         return checks
@@ -63,13 +66,27 @@ def _check_network(folder: Path) -> list[Check]:
     checks.append(
         Check(name="outputs", passed=finite, detail="finite" if finite else "NaN or infinite on random images")
     )
+    if trained := surgery.plan.trains_away():
+        detail = f"skipped: training moves {listing(trained)} away from the unconverted network"
+        return [*checks, Check(name="parity", passed=True, detail=detail)]
     plain = build(surgery.source)
     names = plain.state_dict().keys()
     plain.load_state_dict({k: v for k, v in loaded.model.state_dict().items() if k in names})
     install_everywhere(loaded.model, surgery.plan, at_identity=True)
+    set_mix(loaded.model, None)
     set_temperature(loaded.model, None)
-    difference = parity.relative_difference(
-        parity.evaluate_once(loaded.model, inputs), parity.evaluate_once(plain, inputs)
-    )
+    learned = [i for i in surgery.plan.insertions if i.unit.variant().learns]
+    with taken_out(loaded.model, learned):
+        difference = parity.relative_difference(
+            parity.evaluate_once(loaded.model, inputs), parity.evaluate_once(plain, inputs)
+        )
     detail = f"largest difference from the unconverted network at the identity setting: {difference:.2g} (relative)"
+    if learned:  # what they have learned is not to be found in the unconverted network
+        detail += f", without the {listing(dict.fromkeys(i.unit.name for i in learned))} units"
     return [*checks, Check(name="parity", passed=difference <= parity.TOLERANCE, detail=detail)]
+
+
+def _contents(plan: ResolvedPlan) -> str:
+    layers = [f"{len(plan)} layers rewritten"] if len(plan) or not plan.insertions else []
+    units = [f"{count(len(plan.insertions), 'unit')} inserted"] if plan.insertions else []
+    return ", ".join([*layers, *units])

@@ -26,14 +26,22 @@ def add_to(app: typer.Typer) -> None:
 def convert(
     model: Model,
     bn: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--bn",
             metavar="SPEC",
             help="Rewrite as name or name:key=value,…; repeat to compose. name@GLOB rewrites only those layers. "
             "List: surgeon ls norms.",
         ),
-    ],
+    ] = None,
+    insert: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--insert",
+            metavar="SPEC",
+            help="Put units between the layers, as name or name:key=value,…; repeatable. List: surgeon ls inserts.",
+        ),
+    ] = None,
     layers: Annotated[
         str | None,
         typer.Option(
@@ -53,15 +61,12 @@ def convert(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change and write nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Rewrite BatchNorm layers, prove that nothing else changed, and write a checkpoint."""
+    """Rewrite BatchNorm layers or insert units, prove that nothing else changed, and write a checkpoint."""
     from surgeon.models.names import check_model_name
-    from surgeon.norms import norms
-    from surgeon.surgery.plan import Request
 
-    for text in bn:  # a mistyped rewrite is told at once, not after the weights are loaded
-        request = Request.parse(text)
-        norms[request.name].configure(request.options)
-    folder = destination or default_destination(model, bn)
+    bn, insert = bn or [], insert or []
+    check_requests(bn, insert)  # a mistyped rewrite is told at once, not after the weights are loaded
+    folder = destination or default_destination(model, [*bn, *insert])
     check_model_name(model)
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
@@ -71,7 +76,7 @@ def convert(
         check_destination(folder, overwrite)
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
-        conversion = plan_conversion(loaded, bn, layers)
+        conversion = plan_conversion(loaded, bn, layers, insert)
     if not dry_run:
         with output.working("Rewriting and comparing with the original…"):
             conversion = perform_conversion(loaded, conversion, folder, overwrite)
@@ -79,6 +84,28 @@ def convert(
         output.emit_json(conversion.model_dump_json(indent=2))
         return
     describe(conversion, dry_run)
+
+
+def check_requests(rewrites: Sequence[str], units: Sequence[str]) -> None:
+    """Refuse what there is not, before anything is loaded."""
+    from surgeon.errors import SurgeonError
+    from surgeon.inserts import inserts
+    from surgeon.norms import norms
+    from surgeon.surgery.plan import Request, inserts_among
+
+    if not rewrites and not units:
+        raise SurgeonError(
+            "No rewrite was asked for.", "Choose with --bn (surgeon ls norms) or --insert (surgeon ls inserts)."
+        )
+    requests, aliased = inserts_among(rewrites)
+    for request in requests:
+        if request.name in inserts:
+            raise SurgeonError(f"{request.name!r} is an insert.", f"Write --insert {request.name}.")
+        norms[request.name].configure(request.options)
+    for request in (*aliased, *map(Request.parse, units)):
+        if request.name in norms:
+            raise SurgeonError(f"{request.name!r} is a rewrite of norm layers.", f"Write --bn {request.name}.")
+        inserts[request.name].configure(request.options)
 
 
 def default_destination(model: str, rewrites: Sequence[str]) -> Path:
@@ -94,23 +121,31 @@ def describe(conversion: Conversion, dry_run: bool) -> None:
     output.say(f"[bold]{escape(conversion.model)}[/] · weights: {escape(conversion.weights.origin)}")
     for (source, rewrite), number in conversion.changes().items():
         output.say(f"  [red]- {number} × {source}[/]\n  [green]+ {number} × {escape(rewrite)}[/]")
+    for (unit, where), number in conversion.additions().items():
+        others = f" and {count(number - 1, 'other')}" if number > 1 else ""
+        output.say(f"  [green]+ {number} × {escape(unit)}[/] {escape(where)}{others}")
     for note in conversion.notes:
         output.say(f"  [yellow]note:[/] {escape(note)}")
     if dry_run:
         output.show(plan_table(conversion))
         output.say("Dry run: nothing was written.")
         return
-    if conversion.identity_difference is None:
+    if conversion.identity_difference is None and conversion.output_shift is not None:
+        output.say("  parity      none to be had: there is no setting at which this is the original network")
+    elif conversion.identity_difference is None:
         output.say("  parity      each layer equals its original at the identity setting (network inputs unknown)")
     else:
         output.say(
             f"  parity      largest difference at the identity setting: {_difference(conversion.identity_difference)}"
         )
-        if conversion.output_shift:
-            output.say(f"  shift       {_shift(conversion.output_shift)}")
+    if conversion.output_shift:
+        output.say(f"  shift       {_shift(conversion.output_shift)}")
     before, after = conversion.parameters_before, conversion.parameters_after
     same = " (unchanged)" if before == after else f" (before: {before:,})"
-    output.say(f"  parameters  {after:,}{same} · {count(len(conversion.operations), 'layer')} rewritten")
+    layers, units = len(conversion.operations), len(conversion.insertions)
+    done = [f"{count(layers, 'layer')} rewritten"] if layers or not units else []
+    done += [f"{count(units, 'unit')} inserted"] if units else []
+    output.say(f"  parameters  {after:,}{same} · {' · '.join(done)}")
     output.say("  written to:")
     output.emit_lines([str(conversion.output)])
 
@@ -137,4 +172,7 @@ def plan_table(conversion: Conversion) -> Table:
             operation.source,
             escape(ResolvedPlan(operations=(operation,)).summary()),
         )
+    for insertion in conversion.insertions:
+        unit = ResolvedPlan(operations=(), insertions=(insertion,)).summary()
+        table.add_row(escape(insertion.where), "", escape(unit))
     return table

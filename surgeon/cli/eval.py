@@ -28,6 +28,13 @@ def evaluate(
     limit: options.Limit = None,
     tta: options.Tta = None,
     merge: options.MergeHow = "logits",
+    branch: Annotated[
+        str | None, typer.Option("--branch", metavar="B", help="Of a split network: main or aux alone.")
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option("--lambda", metavar="X", help="Mix the branches of a split network: 0 is main, 1 is aux."),
+    ] = None,
     skip_bad: options.SkipBad = False,
     image_column: options.ImageColumn = None,
     label_column: options.LabelColumn = None,
@@ -61,11 +68,17 @@ def evaluate(
     check_model_name(model)
     if temperature is not (folder is not None):
         raise SurgeonError("--temperature and -o DIR go together: a checkpoint with the fitted temperature, and where.")
+    if temperature and branch == "aux":
+        raise SurgeonError(
+            "A checkpoint predicts by its main branch, so it cannot take a temperature that was fitted to the other.",
+            "Mix them instead: --lambda 1 is the auxiliary branch.",
+        )
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
         from surgeon.atomic import check_destination
         from surgeon.cli.request import task_request
         from surgeon.evaluation import run_evaluation
+        from surgeon.surgery.branches import taking_branch
     request = task_request(
         data=data,
         split=split,
@@ -91,7 +104,7 @@ def evaluate(
         check_destination(folder, overwrite)
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
-    with output.progress_bar("images/s") as bar:
+    with taking_branch(loaded.model, branch, share), output.progress_bar("images/s") as bar:
         result = run_evaluation(
             loaded, request, bar, save_logits=save_logits, save_with_temperature=folder, overwrite=overwrite
         )

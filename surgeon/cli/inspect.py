@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import output
-from surgeon.cli.options import Json, Model, NumClasses, Pretrained, Weights
-from surgeon.errors import count
+from surgeon.cli.options import Json, Limit, Model, NumClasses, Pretrained, Split, Weights
+from surgeon.errors import SurgeonError, count
 
 if TYPE_CHECKING:
+    from surgeon.models.sources import LoadedModel
+    from surgeon.surgery.gates import GateUsage
     from surgeon.surgery.inspect import Inspection
+
+
+BAR = 20
+"""Characters of a bar that stands for all."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,6 +31,12 @@ def inspect(
     weights: Weights = None,
     pretrained: Pretrained = True,
     num_classes: NumClasses = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DATA", help="Show how the gates of mode layers divide these images."),
+    ] = None,
+    split: Split = None,
+    limit: Limit = None,
     as_json: Json = False,
 ) -> None:
     """Show every normalisation layer: kind, what is fused into it, its statistics' health."""
@@ -39,10 +51,18 @@ def inspect(
         loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
     with output.working("Tracing the paths to the output…"):
         inspection = inspect_model(loaded.model, loaded.name, example_inputs(loaded.origin, examples=1))
+    if data is not None:
+        inspection = inspection.model_copy(update={"gates": _gates(loaded, data, split, limit)})
+    elif split is not None or limit is not None:
+        raise SurgeonError("--split and --limit say which images of --data to take, but there is no --data.")
     if as_json:
         output.emit_json(inspection.model_dump_json(indent=2))
         return
     output.show(_table(inspection))
+    if inspection.units:
+        output.show(_units_table(inspection))
+    if inspection.gates:
+        output.show(_gates_table(inspection))
     _say_totals(inspection, loaded.origin.weights.origin)
 
 
@@ -68,6 +88,38 @@ def _table(inspection: Inspection) -> Table:
             f"[yellow]{'; '.join(layer.health)}[/]" if layer.health else "[green]ok[/]",
             {True: "yes", False: "-", None: "unknown"}[layer.norm_free_path],
         )
+    return table
+
+
+def _units_table(inspection: Inspection) -> Table:
+    table = Table(title="Inserted units", title_justify="left")
+    for column in ("where", "insert", "channels", "parameters"):
+        table.add_column(column, overflow="fold", justify="right" if column in ("channels", "parameters") else "left")
+    for unit in inspection.units:
+        table.add_row(escape(unit.where), escape(unit.insert), _number(unit.channels), f"{unit.parameters:,}")
+    return table
+
+
+def _gates(loaded: LoadedModel, data: str, split: str | None, limit: int | None) -> dict[str, GateUsage]:
+    from surgeon.surgery.gates import gate_usage
+    from surgeon.task import Request, prepare
+
+    with output.working(f"Reading {data}…"):
+        task = prepare(loaded, Request(data=data, split=split, limit=limit))
+    with output.working("Watching the gates…"):
+        return gate_usage(task.model, (batch.images for batch in task.batches()))
+
+
+def _gates_table(inspection: Inspection) -> Table:
+    table = Table(title="Gates: share of each mode", title_justify="left")
+    table.add_column("layer", overflow="fold")
+    for column in ("mode", "mean share", "largest in"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for name, usage in inspection.gates.items():
+        for mode, (share, largest) in enumerate(zip(usage.shares, usage.largest, strict=True), 1):
+            label = "" if mode > 1 else escape(name or "(the model itself)")
+            table.add_row(label, str(mode), f"{share:.1%}", f"{largest:.1%}", "█" * round(share * BAR))
     return table
 
 

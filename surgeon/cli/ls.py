@@ -18,6 +18,7 @@ from surgeon.errors import SurgeonError, count
 
 class Kind(StrEnum):
     NORMS = "norms"
+    INSERTS = "inserts"
     MODELS = "models"
     DATASETS = "datasets"
     METRICS = "metrics"
@@ -29,15 +30,16 @@ def add_to(app: typer.Typer) -> None:
 
 
 def ls(
-    kind: Annotated[Kind, typer.Argument(metavar="norms|models|datasets|metrics|views", help="What to list.")],
+    kind: Annotated[Kind, typer.Argument(metavar="norms|inserts|models|datasets|metrics|views", help="What to list.")],
     pattern: Annotated[
         str | None, typer.Argument(metavar="[PATTERN]", help="Only names that match, e.g. 'resnet*'.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what there is to choose from: rewrites with their options, models, data, metrics, test-time views."""
+    """List what there is to choose from: rewrites, inserts, models, data, metrics, test-time views."""
     listings = {
         Kind.NORMS: _list_norms,
+        Kind.INSERTS: _list_inserts,
         Kind.MODELS: _list_models,
         Kind.DATASETS: _list_datasets,
         Kind.METRICS: _list_metrics,
@@ -84,6 +86,39 @@ def _list_norms(pattern: str | None, as_json: bool) -> None:
         )
     output.show(table)
     output.say("Rewrites that change different phases compose: --bn ghost:size=16 --bn example-weighted:alpha=0.05")
+
+
+def _list_inserts(pattern: str | None, as_json: bool) -> None:
+    from surgeon.inserts import inserts
+
+    found = [inserts[name] for name in _matching(list(inserts), pattern)]
+    documents: list[dict[str, Any]] = [
+        {
+            "name": insert.name,
+            "summary": insert.summary,
+            "paper": insert.paper,
+            "evaluation changes": insert.effect(insert.config()),
+            "aliases": sorted(insert.aliases),
+            "options": _options(insert.config.model_json_schema()),
+        }
+        for insert in found
+    ]
+    if as_json:
+        output.emit_json(json.dumps(documents, indent=2))
+        return
+    table = Table(title="Inserts, used as --insert name:key=value", title_justify="left", show_lines=True)
+    for column in ("name", "what it does", "options (default)", "evaluation changes", "paper"):
+        table.add_column(column, overflow="fold")
+    for document in documents:
+        table.add_row(
+            f"[bold]{document['name']}[/]",
+            escape(document["summary"]),
+            "\n".join(f"[cyan]{o['name']}[/] ({o['default']}): {escape(o['help'])}" for o in document["options"]),
+            {"none": "never"}.get(document["evaluation changes"], document["evaluation changes"]),
+            escape(document["paper"]),
+        )
+    output.show(table)
+    output.say("site= is stem, stage2, residual, image, or a module's name. --bn pono-moex is --insert moex.")
 
 
 def _options(schema: dict[str, Any]) -> list[dict[str, Any]]:

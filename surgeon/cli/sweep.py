@@ -27,8 +27,13 @@ def sweep(
     split: options.Split = None,
     limit: options.Limit = None,
     alpha: Annotated[
-        str, typer.Option("--alpha", metavar="VALUES", help="FROM:TO:COUNT, or single values: 0,0.01,0.05.")
-    ] = "0:0.2:21",
+        str | None,
+        typer.Option("--alpha", metavar="VALUES", help="FROM:TO:COUNT, or single values; default: 0:0.2:21."),
+    ] = None,
+    share: Annotated[
+        str | None,
+        typer.Option("--lambda", metavar="VALUES", help="Instead: the share of a split network's auxiliary branch."),
+    ] = None,
     metric: Annotated[
         str, typer.Option("--metric", metavar="M", help="What to choose by. List: surgeon ls metrics.")
     ] = "accuracy",
@@ -89,7 +94,15 @@ def sweep(
     from surgeon.models.names import check_model_name
     from surgeon.sweeping.values import parse_values
 
-    values = parse_values(alpha, "--alpha")
+    if alpha is not None and share is not None:
+        raise SurgeonError("--alpha and --lambda cannot be swept at once.", "Sweep one after the other.")
+    values = (
+        parse_values("0:0.2:21" if alpha is None else alpha, "--alpha")
+        if share is None
+        else parse_values(share, "--lambda")
+    )
+    if share is not None and (per_layer or per_channel or layers is not None):
+        raise SurgeonError("--per-layer, --per-channel and --layers go with --alpha, not with --lambda.")
     metrics[metric]
     if (apply or temperature) and folder is None:
         raise SurgeonError("--apply writes a checkpoint, but there is no folder for it.", "Pass one with -o DIR.")
@@ -123,6 +136,7 @@ def sweep(
             },
         ),
         values=values,
+        axis="alpha" if share is None else "lambda",
         metric=metric,
         method=output.one_of(Method, method, "--method"),
         confirm=confirm,

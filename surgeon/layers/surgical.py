@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from surgeon import native
 from surgeon.layers import statistics
+from surgeon.layers.branches import Branch, Router
 from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TrainingRule(Protocol):
-    """Normalises a training batch and updates the layer's running statistics."""
+    """Normalises a training batch and updates the layer's running statistics; a whole rule, any batch."""
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor: ...
 
@@ -90,9 +91,12 @@ class SurgicalNorm(nn.Module):
         self.source = source
         self.rewrites: dict[str, BaseModel] = {}
         self.training_rule = BatchStatistics()
+        self.whole_rule: TrainingRule | None = None
         self.register_buffer("alpha", torch.full((num_features,), identity_alpha), persistent=False)
         self.constant_alpha: float | None = identity_alpha
         self._alpha_values: float | tuple[float, ...] = identity_alpha
+        self.aux: AuxiliaryNorm | None = None
+        self.router = Router()
 
     def set_alpha(self, alpha: float | Sequence[float]) -> None:
         """Set the weight of the example's own statistics: one number, or one per channel."""
@@ -101,11 +105,20 @@ class SurgicalNorm(nn.Module):
         self._fill_alpha()
         if (config := self.rewrites.get("example-weighted")) is not None:
             self.rewrites["example-weighted"] = config.model_copy(update={"alpha": self._alpha_values})
+        if self.aux is not None:
+            self.aux.set_alpha(alpha)
 
     def compute_with(self, alpha: Tensor) -> None:
         """Infer with a tensor of alphas, one per channel, of which gradients may be wanted; `set_alpha` ends it."""
         self.alpha = alpha
         self.constant_alpha = None
+        if self.aux is not None:
+            self.aux.compute_with(alpha)
+
+    def split(self, shared_affine: bool) -> None:
+        """Add an auxiliary branch that starts as a copy of this layer; one that is there already stays."""
+        if self.aux is None:
+            self.aux = AuxiliaryNorm.beside(self, shared_affine)
 
     def _fill_alpha(self) -> None:
         dtype = torch.float32 if self.alpha.dtype.itemsize < 4 else self.alpha.dtype
@@ -156,11 +169,24 @@ class SurgicalNorm(nn.Module):
             self.running_var.copy_(updated.var)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.training_rule(self, x) if self.training and not self.frozen else self.infer(x)
+        y = self.normalise(x) if self.aux is None else self._normalise_by_branch(x, self.aux)
         for name in ("drop", "act"):
             if name in self._modules:
                 y = getattr(self, name)(y)
         return y
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """What the layer does besides dropout and activation, in the main branch."""
+        if self.whole_rule is not None:
+            return self.whole_rule(self, x)
+        return self.training_rule(self, x) if self.training and not self.frozen else self.infer(x)
+
+    def _normalise_by_branch(self, x: Tensor, aux: AuxiliaryNorm) -> Tensor:
+        branch = self.router.branch
+        if branch is Branch.HALVES:
+            half = len(x) // 2
+            return torch.cat([self.normalise(x[:half]), aux.normalise(x[half:])])
+        return self.normalise(x) if branch is Branch.MAIN else aux.normalise(x)
 
     def infer(self, x: Tensor) -> Tensor:
         """Normalise with running statistics, into which each example's own are mixed."""
@@ -191,7 +217,7 @@ class SurgicalNorm(nn.Module):
         counter = f"{prefix}num_batches_tracked"
         if self.num_batches_tracked is None:
             state_dict.pop(counter, None)
-        else:
+        elif f"{prefix}running_mean" in state_dict:  # a file of the unsplit layer says nothing of its second branch
             state_dict.setdefault(counter, torch.zeros_like(self.num_batches_tracked))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -206,6 +232,37 @@ class SurgicalNorm(nn.Module):
             f"{name}({', '.join(f'{k}={v}' for k, v in config)})" for name, config in self.rewrites.items()
         )
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, rewrites=[{rewrites}]"
+
+
+class AuxiliaryNorm(SurgicalNorm):
+    """The second branch of a split layer: tensors of its own, everything else as in the layer it stands beside."""
+
+    @classmethod
+    def beside(cls, main: SurgicalNorm, shared_affine: bool) -> AuxiliaryNorm:
+        aux = cls(main.num_features, eps=main.eps, momentum=main.momentum, frozen=main.frozen, source=main.source)
+        for name in ("weight", "bias"):
+            value = getattr(main, name)
+            if isinstance(value, nn.Parameter) or value is None:
+                aux.register_parameter(name, value if shared_affine or value is None else _copied(value))
+            else:
+                aux.register_buffer(name, value if shared_affine else value.clone())
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            value = getattr(main, name)
+            aux.register_buffer(name, None if value is None else value.clone())
+        aux.follow(main)
+        return aux.train(main.training)
+
+    def follow(self, main: SurgicalNorm) -> None:
+        """Take statistics as the main branch does."""
+        self.training_rule, self.channel_groups = main.training_rule, main.channel_groups
+        if isinstance(main.training_rule, SynchronisedStatistics):
+            self.process_group = main.process_group
+        self._alpha_values, self.constant_alpha = main._alpha_values, main.constant_alpha
+        self.alpha = main.alpha.clone()
+
+
+def _copied(parameter: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
 
 
 def check_channels(x: Tensor, channels: int) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from surgeon.errors import listing
+from surgeon.norms import norms
 from surgeon.record import Surgery
+from surgeon.surgery.plan import ResolvedPlan
 
 _CARD = """\
 ---
@@ -16,7 +19,7 @@ tags:
 ---
 # {name}
 
-`{architecture}` with rewritten normalisation layers: **{summary}**.
+`{architecture}` with {what}: **{summary}**.
 
 ```python
 import surgeon
@@ -31,7 +34,7 @@ model = surgeon.load("path/to/this/folder")
 | base weights | {weights} |
 | sha256 of the base weights | {sha256} |
 | rewritten layers | {layers} |
-| temperature | {temperature} |
+{units}| temperature | {temperature} |
 | difference from the original at the identity setting | {parity} |
 {preprocessing}
 
@@ -41,6 +44,10 @@ model = surgeon.load("path/to/this/folder")
 _HAS_MORE_BUFFERS = (
     "The layers were GroupNorm, which has no running statistics: these are additional buffers, so the weights do not "
     "load into the unconverted network with `strict=True`."
+)
+_HAS_MORE_STATE = (
+    "Parameters of the original keep their names, but {names} added others: the weights load into the unconverted "
+    "network only with `strict=False`, which leaves the added ones out{consequence}."
 )
 _LOADS_PLAINLY = (
     "Parameters keep their original names: the weights also load into the unconverted network, "
@@ -58,13 +65,40 @@ def model_card(name: str, surgery: Surgery, parity: float | None) -> str:
         name=name,
         library="timm" if source and source.library == "timm" else "norm-surgeon",
         architecture=f"{source.library}: {source.architecture}" if source else "a network of your own",
+        what=" and ".join(_what(plan)),
         summary=plan.summary() or "none",
-        plain_note=_HAS_MORE_BUFFERS if any("GroupNorm" in kind for kind in kinds) else _LOADS_PLAINLY,
+        plain_note=_plain_note(plan, kinds),
         weights=surgery.base_weights.origin,
         sha256=f"`{surgery.base_weights.sha256}`" if surgery.base_weights.sha256 else "not recorded",
         findings=f"\n{findings}" if findings else "",
         temperature=f"logits are divided by {surgery.temperature:.4f}" if surgery.temperature else "none",
         layers=", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "none",
+        units=f"| inserted units | {units} |\n" if (units := _units(plan)) else "",
         parity="not measured" if parity is None else f"{parity:.1e} (relative)",
         preprocessing=f"| input | {size}, mean {images.mean}, std {images.std} |" if images else "",
     )
+
+
+def _what(plan: ResolvedPlan) -> list[str]:
+    layers = ["rewritten normalisation layers"] if plan.operations or not plan.insertions else []
+    return [*layers, *(["inserted units"] if plan.insertions else [])]
+
+
+def _units(plan: ResolvedPlan) -> str:
+    kinds = Counter(insertion.unit.name for insertion in plan.insertions)
+    return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+
+
+def _plain_note(plan: ResolvedPlan, kinds: Counter[str]) -> str:
+    """What becomes of the weights in the unconverted network."""
+    if any("GroupNorm" in kind for kind in kinds):
+        return _HAS_MORE_BUFFERS
+    names = dict.fromkeys(r.name for operation in plan.operations for r in operation.rewrites)
+    added = [name for name in names if norms[name].adds_state]
+    away = any(norms[name].trains_away for name in added)
+    learning = list(dict.fromkeys(i.unit.name for i in plan.insertions if i.unit.variant().learns))
+    added, away = [*added, *learning], away or bool(learning)
+    if not added:
+        return _LOADS_PLAINLY
+    consequence = ": once trained, it then predicts otherwise" if away else " and predicts as the main branch does"
+    return _HAS_MORE_STATE.format(names=listing(f"`{name}`" for name in added), consequence=consequence)

@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from surgeon.errors import SurgeonError
+from surgeon.inserts import PREFIX
 from surgeon.layers.surgical import GroupStatistics, SurgicalNorm, SynchronisedStatistics
 
 
@@ -96,7 +97,11 @@ def group_norm_layers(model: nn.Module) -> list[NormLayer]:
 
 def norm_layers(model: nn.Module) -> Iterator[NormLayer]:
     """Every normalisation layer of any kind that has no others inside."""
+    layers = [module for module in model.modules() if isinstance(module, SurgicalNorm)]
+    parts = {part for layer in layers for part in layer.modules() if part is not layer}  # a branch, modes
     for name, module in model.named_modules():
+        if module in parts or PREFIX in name:
+            continue
         if isinstance(module, SurgicalNorm) or type(module) in FLAVOURS or _looks_like_norm(module):
             yield NormLayer(name, module)
 

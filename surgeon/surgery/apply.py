@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
 from surgeon.errors import ExitCode, SurgeonError
+from surgeon.inserts import inserts
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.norms import norms
 from surgeon.surgery import adapters, parity
-from surgeon.surgery.plan import Operation, Request, ResolvedPlan, resolve_plan
+from surgeon.surgery.inserting import carry_over, insert_units
+from surgeon.surgery.plan import Operation, ResolvedPlan, inserts_among, resolve
 
 
 def convert(
-    model: nn.Module, *rewrites: str, layers: str | None = None, inplace: bool = False, **options: Any
+    model: nn.Module,
+    *rewrites: str,
+    layers: str | None = None,
+    inputs: tuple[Any, ...] | None = None,
+    inplace: bool = False,
+    **options: Any,
 ) -> nn.Module:
-    """Rewrite the BatchNorm layers of any network and return it with its plan as `model.surgery`.
+    """Rewrite the BatchNorm layers of any network, or insert units, and return it with its plan as `model.surgery`.
 
     >>> convert(model, "ghost", size=16)
     >>> convert(model, "ghost:size=16", "example-weighted:alpha=0.05", layers="layer[34].*")
     >>> convert(model, "example-weighted", alpha={"*": 0.02, "layer4.*": 0.3})
+    >>> convert(model, "crossnorm", "selfnorm", inputs=(images,))
 
     The given model is left as it is unless `inplace`. Every rewritten layer is checked against the
-    original at the rewrite's identity setting.
+    original at the rewrite's identity setting. `inputs` are example inputs, which show where units stand;
+    a network of timm's, or one that surgeon opened, needs none.
     """
-    requests = [Request.parse(text) for text in rewrites]
+    requests, units = inserts_among(rewrites)
     if options:
-        if len(requests) != 1:
+        if len(rewrites) != 1:
             raise SurgeonError(
                 "Options as keywords go with exactly one rewrite.", 'Write them as "name:key=value" instead.'
             )
-        requests = [requests[0].model_copy(update={"options": {**requests[0].options, **options}})]
-    plan = resolve_plan(model, requests, layers)
+        requests, units = (
+            [request.model_copy(update={"options": {**request.options, **options}}) for request in those]
+            for those in (requests, units)
+        )
+    named = [request for request in requests if request.name in inserts]
+    requests = [request for request in requests if request not in named]
+    plan = resolve(model, requests, [*units, *named], layers, inputs)
     return apply_plan(model if inplace else copy.deepcopy(model), plan)
 
 
@@ -49,14 +64,17 @@ def apply_plan(model: nn.Module, plan: ResolvedPlan) -> nn.Module:
         norm = adapters.to_surgical(adapters.NormLayer(operation.layer, original))
         if norm is not original:
             _check_layer(original, norm, operation)
+            carry_over(original, norm)
             replacements[original] = norm
         install(norm, operation)
         parent = modules.get(operation.layer.rpartition(".")[0])
         if parent is not None and (wrapper := adapters.parent_wrapper(parent, norm)) is not None:
             replacements[parent] = wrapper
     model = _replace(model, replacements)
+    share_router(surgical_layers(model).values())
     earlier: ResolvedPlan | None = getattr(model, "surgery", None)
     model.surgery = plan if earlier is None else earlier.merged_with(plan)  # type: ignore[assignment]
+    insert_units(model, plan.insertions)
     return model
 
 
@@ -68,6 +86,8 @@ def install(norm: SurgicalNorm, operation: Operation, *, at_identity: bool = Fal
             config = variant.configure({**rewrite.options, **variant.identity(norm)})
         variant.install(norm, config)
         norm.rewrites[rewrite.name] = config
+    if norm.aux is not None:
+        norm.aux.follow(norm)
 
 
 def install_everywhere(model: nn.Module, plan: ResolvedPlan, *, at_identity: bool = False) -> None:
@@ -81,7 +101,7 @@ def install_everywhere(model: nn.Module, plan: ResolvedPlan, *, at_identity: boo
 
 def current_plan(model: nn.Module) -> ResolvedPlan:
     """What is done to the layers now; their alpha may have been set since they were converted."""
-    plan: ResolvedPlan = getattr(model, "surgery", None) or ResolvedPlan(operations=())
+    plan: ResolvedPlan = getattr(model, "surgery", ResolvedPlan(operations=()))
     layers = surgical_layers(model)
     operations = []
     for operation in plan.operations:
@@ -90,15 +110,24 @@ def current_plan(model: nn.Module) -> ResolvedPlan:
             r.model_copy(update={"options": configs[r.name].model_dump(mode="json")}) for r in operation.rewrites
         )
         operations.append(operation.model_copy(update={"rewrites": tuple(rewrites)}))
-    return ResolvedPlan(operations=tuple(operations))
+    return ResolvedPlan(operations=tuple(operations), insertions=plan.insertions)
 
 
 def surgical_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
     """The rewritten layers of a network by name."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, SurgicalNorm)}
+    return {name: module for name, module in model.named_modules() if type(module) is SurgicalNorm}
+
+
+def share_router(layers: Iterable[SurgicalNorm]) -> None:
+    """One router for all layers of a network: that of a layer which was split before, if there is one."""
+    split = [layer for layer in layers if layer.aux is not None]
+    for layer in split[1:]:
+        layer.router = split[0].router
 
 
 def _check_layer(original: nn.Module, norm: SurgicalNorm, operation: Operation) -> None:
+    if not ResolvedPlan(operations=(operation,)).has_identity():
+        return
     install(norm, operation, at_identity=True)
     difference = parity.layer_difference(original, norm)
     if difference > parity.TOLERANCE:

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.surgery import adapters, parity
+from surgeon.surgery.gates import GateUsage
+from surgeon.surgery.inserting import units_of
+from surgeon.surgery.plan import Insertion, ResolvedPlan
 
 
 class LayerReport(BaseModel):
@@ -32,8 +35,19 @@ class LayerReport(BaseModel):
     """
 
 
+class UnitReport(BaseModel):
+    """One inserted unit."""
+
+    model_config = ConfigDict(frozen=True)
+
+    insert: str
+    where: str
+    channels: int | None
+    parameters: int
+
+
 class Inspection(BaseModel):
-    """All normalisation layers of a network, with totals."""
+    """All normalisation layers of a network, with totals, and the units that were inserted."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -43,6 +57,9 @@ class Inspection(BaseModel):
     kinds: dict[str, int]
     unhealthy: int
     layers: list[LayerReport]
+    units: list[UnitReport] = []
+    gates: dict[str, GateUsage] = {}
+    """How the modes of each mode layer were used, if images were given."""
 
 
 def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | None = None) -> Inspection:
@@ -61,6 +78,16 @@ def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | No
         kinds=kinds,
         unhealthy=sum(bool(report.health) for report in reports),
         layers=reports,
+        units=[_unit_report(insertion, unit) for insertion, unit in units_of(model)],
+    )
+
+
+def _unit_report(insertion: Insertion, unit: nn.Module) -> UnitReport:
+    return UnitReport(
+        insert=ResolvedPlan(operations=(), insertions=(insertion,)).summary(),
+        where=insertion.where,
+        channels=insertion.channels,
+        parameters=sum(p.numel() for p in unit.parameters()),
     )
 
 

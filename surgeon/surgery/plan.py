@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from surgeon.errors import SurgeonError, count, did_you_mean, listing
-from surgeon.norms import NormConfig, norms
+from surgeon.inserts import PREFIX, Effect, Insert, aliases, inserts
+from surgeon.norms import NormVariant, norms
+from surgeon.options import Options
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,11 +54,14 @@ class Rewrite(Frozen):
     version: int
     options: dict[str, Any]
 
-    def config(self) -> NormConfig:
-        variant = norms[self.name]
+    def variant(self) -> NormVariant | Insert:
+        return norms[self.name]
+
+    def config(self) -> Options:
+        variant = self.variant()
         if self.version > variant.version:
             raise SurgeonError(
-                f"The rewrite {self.name!r} has version {self.version}, this surgeon knows up to {variant.version}.",
+                f"{self.name!r} has version {self.version}, this surgeon knows up to {variant.version}.",
                 "Update surgeon.",
             )
         return variant.configure(self.options)
@@ -69,10 +75,53 @@ class Operation(Frozen):
     rewrites: tuple[Rewrite, ...]
 
 
+class Unit(Rewrite):
+    """One insert, with every option spelled out."""
+
+    def variant(self) -> Insert:
+        return inserts[self.name]
+
+
+class Place(StrEnum):
+    """Where at a module a unit stands."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    ADDITION = "addition"
+
+
+class Insertion(Frozen):
+    """One unit put into one place: before or after a module, or after the residual addition in it."""
+
+    site: str
+    place: Place
+    channels: int | None = None
+    unit: Unit
+
+    @property
+    def attribute(self) -> str:
+        """The name of the unit within the module."""
+        return f"{PREFIX}{self.unit.name.replace('-', '_')}_{self.place}"
+
+    @property
+    def effect(self) -> Effect:
+        return self.unit.variant().effect(self.unit.config())
+
+    @property
+    def where(self) -> str:
+        module = self.site or "the network"
+        return {
+            Place.INPUT: f"before {module}",
+            Place.OUTPUT: f"after {module}",
+            Place.ADDITION: f"after the addition in {module}",
+        }[self.place]
+
+
 class ResolvedPlan(Frozen):
-    """Every layer that is rewritten, by name; nothing is left to be resolved."""
+    """Every layer that is rewritten, by name, and every unit; nothing is left to be resolved."""
 
     operations: tuple[Operation, ...]
+    insertions: tuple[Insertion, ...] = ()
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -81,21 +130,70 @@ class ResolvedPlan(Frozen):
         """This plan followed by a later one on the same network (which repeats what it keeps)."""
         replaced = {operation.layer: operation for operation in later.operations}
         kept = [replaced.pop(operation.layer, operation) for operation in self.operations]
-        return ResolvedPlan(operations=(*kept, *replaced.values()))
+        return ResolvedPlan(operations=(*kept, *replaced.values()), insertions=(*self.insertions, *later.insertions))
+
+    def has_identity(self) -> bool:
+        """Whether there are settings at which a freshly converted network must equal the original."""
+        return all(norms[r.name].identity is not None for operation in self.operations for r in operation.rewrites)
+
+    def trains_away(self) -> list[str]:
+        """The rewrites with parameters that training moves away from the original network."""
+        names = (r.name for operation in self.operations for r in operation.rewrites)
+        return [name for name in dict.fromkeys(names) if norms[name].trains_away]
+
+    def without(self, rewrite: str) -> ResolvedPlan:
+        """The plan without a rewrite, and without the layers that had no other."""
+        left = []
+        for operation in self.operations:
+            rewrites = tuple(r for r in operation.rewrites if r.name != rewrite)
+            if rewrites:
+                left.append(operation.model_copy(update={"rewrites": rewrites}))
+        return ResolvedPlan(operations=tuple(left), insertions=self.insertions)
 
     def summary(self) -> str:
         """The rewrites by name and options, each once, e.g. `ghost:size=16 + example-weighted:alpha=0.05`."""
         texts: dict[str, dict[str, None]] = {}
-        for operation in self.operations:
-            for rewrite in operation.rewrites:
-                changed = rewrite.config().model_dump(exclude_defaults=True, mode="json")
-                pairs = (f"{k}={v if not isinstance(v, list) else 'per channel'}" for k, v in changed.items())
-                texts.setdefault(rewrite.name, {})[",".join(pairs)] = None
+        rewrites = [rewrite for operation in self.operations for rewrite in operation.rewrites]
+        for rewrite in (*rewrites, *(insertion.unit for insertion in self.insertions)):
+            changed = rewrite.config().model_dump(exclude_defaults=True, mode="json")
+            pairs = (f"{k}={v if not isinstance(v, list) else 'per channel'}" for k, v in changed.items())
+            texts.setdefault(rewrite.name, {})[",".join(pairs)] = None
         return " + ".join(
             name + (f":{next(iter(options))}" if len(options) == 1 and next(iter(options)) else "")
             + (" (per layer)" if len(options) > 1 else "")
             for name, options in texts.items()
         )  # fmt: skip
+
+
+def inserts_among(rewrites: Sequence[str]) -> tuple[list[Request], list[Request]]:
+    """Requests for rewrites, and those for inserts that go by the name of a rewrite, with what it stands for."""
+    requests = [Request.parse(text) for text in rewrites]
+    known = aliases()
+    units = []
+    for request in requests:
+        if request.name in known:
+            insert = known[request.name]
+            options = {**insert.aliases[request.name], **request.options}
+            units.append(request.model_copy(update={"name": insert.name, "options": options}))
+    return [request for request in requests if request.name not in known], units
+
+
+def resolve(
+    model: nn.Module,
+    rewrites: Sequence[Request],
+    units: Sequence[Request],
+    layers: str | None = None,
+    inputs: tuple[Any, ...] | None = None,
+) -> ResolvedPlan:
+    """Decide what happens to each layer and where units go, or say why that cannot be."""
+    if not units:
+        return resolve_plan(model, rewrites, layers)
+    from surgeon.surgery.sites import resolve_insertions
+
+    if layers is not None and not rewrites:
+        raise SurgeonError("--layers selects norm layers to rewrite, and no rewrite was asked for.", "Write NAME@GLOB.")
+    operations = resolve_plan(model, rewrites, layers).operations if rewrites else ()
+    return ResolvedPlan(operations=operations, insertions=resolve_insertions(model, units, inputs))
 
 
 def resolve_plan(model: nn.Module, requests: Sequence[Request], layers: str | None = None) -> ResolvedPlan:

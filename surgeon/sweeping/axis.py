@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, cast
 
 from torch import Tensor, nn
 
 from surgeon.errors import SurgeonError
+from surgeon.layers.branches import Branch
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.surgery.apply import surgical_layers
+from surgeon.surgery.branches import Mixing, branch, mixed, set_mix, split_layers
+from surgeon.surgery.temperature import temperature_of
 from surgeon.sweeping.prefix import SharedPrefix
 
 Value = float | Mapping[str, float | Sequence[float]]
@@ -26,6 +29,9 @@ class Axis(Protocol):
 
     def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
         """The predictions for the same images at each value."""
+
+    def passes(self, values: int) -> int:
+        """How often images go through the network for a number of values."""
 
     def set(self, value: Value) -> None:
         """Leave the network at a value."""
@@ -54,6 +60,9 @@ class AlphaAxis:
                 self.set(value)
                 predicted.append(forward())
         return predicted
+
+    def passes(self, values: int) -> int:
+        return values
 
     def set(self, value: Value) -> None:
         for name, layer in self.layers.items():
@@ -84,3 +93,32 @@ def example_weighted_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
             'Convert it first: surgeon.convert(model, "example-weighted").',
         )
     return layers
+
+
+class LambdaAxis:
+    """The share of the auxiliary branch in the predictions of a split network: two passes for all values."""
+
+    name = "lambda"
+    original = 0.0
+
+    def __init__(self, model: nn.Module, mixing: Mixing = Mixing.PROBABILITIES) -> None:
+        self.model = model
+        self.mixing = mixing
+        set_mix(model, None)
+        self._prefix = SharedPrefix(model, split_layers(model).values())
+
+    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
+        temperature = temperature_of(self.model) or 1.0
+        with self._prefix.over(images) as forward:
+            main, aux = (self._pass(forward, name) * temperature for name in Branch if name is not Branch.HALVES)
+        return [mixed(main, aux, float(cast("float", value)), self.mixing) / temperature for value in values]
+
+    def passes(self, values: int) -> int:  # noqa: ARG002
+        return 2
+
+    def _pass(self, forward: Callable[[], Tensor], name: Branch) -> Tensor:
+        with branch(self.model, name):
+            return forward()
+
+    def set(self, value: Value) -> None:
+        set_mix(self.model, cast("float", value), self.mixing)

@@ -8,7 +8,7 @@ is thinned out to the best few. The original always runs to the end: every gain 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from surgeon.errors import SurgeonError
@@ -42,6 +42,9 @@ def rounds(method: Method, settings: int, batches: int) -> tuple[Round, ...]:
 class Measurement:
     """The scores of settings, by name, as batches come in."""
 
+    passes: Callable[[int], int] = int
+    """How often an image goes through the network for a number of settings, if not once for each."""
+
     def __init__(self, names: Sequence[str], batches: int) -> None:
         self.names = tuple(names)
         self.running = list(names)
@@ -65,7 +68,7 @@ class Measurement:
             raise SurgeonError("The scores of a block are not those of the settings that are still running.")
         for name, of_block in scores.items():
             self.scores[name] = self.scores[name].merge(of_block)
-            self.forwards += len(of_block)
+        self.forwards += self.passes(len(scores)) * max(map(len, scores.values()))
         self.done = end
 
 

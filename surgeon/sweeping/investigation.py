@@ -91,12 +91,14 @@ class Investigation:
     def _compete(self) -> Contest:
         names = list(self.values)
         contest = Contest(names, ORIGINAL, self.question.metric, self.question.method, len(self.choosing))
+        contest.passes = self.runner.axis.passes
         self.runner.hold(CHOOSING, contest, self.settings, self.choosing)
         self.forwards += contest.forwards
         return contest
 
     def _measure(self, phase: str, names: Sequence[str], batches: BatchSource) -> dict[str, Scores]:
         measurement = Measurement(names, len(batches))
+        measurement.passes = self.runner.axis.passes
         self.runner.hold(phase, measurement, self.settings, batches)
         self.forwards += measurement.forwards
         return measurement.scores

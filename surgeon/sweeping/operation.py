@@ -23,7 +23,7 @@ from surgeon.surgery.apply import current_plan
 from surgeon.surgery.plan import Request as Rewriting
 from surgeon.surgery.plan import resolve_plan
 from surgeon.surgery.temperature import set_temperature, temperature_of
-from surgeon.sweeping.axis import AlphaAxis, has_example_weighted_layers
+from surgeon.sweeping.axis import AlphaAxis, LambdaAxis, has_example_weighted_layers
 from surgeon.sweeping.investigation import Investigation, Question
 from surgeon.sweeping.journal import Journal
 from surgeon.sweeping.runner import Progress, Runner
@@ -39,6 +39,7 @@ class SweepRequest:
 
     task: Request
     values: tuple[float, ...]
+    axis: str = "alpha"
     metric: str = "accuracy"
     method: Method = Method.RACE
     confirm: bool = False
@@ -56,11 +57,11 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress) ->
     processes = Processes.launched()
     if request.output is not None:
         check_output(request.output, request.overwrite)
-    parity = make_sweepable(loaded, request.layers)
+    parity = make_sweepable(loaded, request.layers) if request.axis == AlphaAxis.name else None
     task = prepare(loaded, request.task)
     choosing, confirming = _parts(task, request)
     metric = metrics[request.metric]
-    axis = AlphaAxis(task.model)
+    axis = (AlphaAxis if request.axis == AlphaAxis.name else LambdaAxis)(task.model)
     journal = None
     if (folder := request.output) is not None:
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
@@ -135,7 +136,7 @@ def _open_journal(
             for rewrite in operation.rewrites
         ],
         "data": images,
-        "values": request.values,
+        "values": [request.axis, request.values],
         "metric": request.metric,
         "method": request.method,
         "learning": request.learn,

@@ -18,7 +18,7 @@ def test_norms_as_a_table() -> None:
     outcome = done("ls", "norms")
     for name in norms:
         assert name in outcome.stdout
-    assert "Weight of the example's own" in outcome.stdout
+    assert "alpha (0.0): Weight of the" in outcome.stdout  # and so on, in a narrow column
     assert "compose" in outcome.stderr
 
 

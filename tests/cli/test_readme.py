@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import done
+
 PROJECT = Path(__file__).parents[2]
 PAGES = ["README.md", "docs/methods.md", "docs/sweeps.md"]
 NEEDS_NETWORK = "needs the network"
@@ -29,12 +31,12 @@ def run(arguments: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_offline_command_in_order(tmp_path: Path) -> None:
+def test_every_offline_command_in_order() -> None:
     assert len(OFFLINE) >= 6
     for command in OFFLINE:
         program, *arguments = shlex.split(command, comments=True)
         assert program == "surgeon"
-        run(["-m", "surgeon", *arguments], tmp_path)
+        done(*arguments)
 
 
 def test_a_normalisation_in_one_file(tmp_path: Path) -> None:
@@ -45,5 +47,5 @@ def test_a_normalisation_in_one_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", [program for _, program in PROGRAMS], ids=[page for page, _ in PROGRAMS])
-def test_program(program: str, tmp_path: Path) -> None:
-    run(["-c", program], tmp_path)
+def test_program(program: str) -> None:
+    exec(compile(program, "program", "exec"), {"__name__": "__main__"})

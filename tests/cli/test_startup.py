@@ -31,6 +31,7 @@ LIGHT = [
     ["--help"],
     ["--version"],
     ["ls", "norms"],
+    ["ls", "inserts"],
     ["ls", "models"],
     ["ls", "models", "resnet*"],
     *([name, "--help"] for name in COMMANDS),
@@ -40,6 +41,8 @@ MISTYPED = [
     ["inspect", "resnet5O"],
     ["convert", "resnet18", "--bn", "gost"],
     ["convert", "resnet18", "--bn", "ghost:sise=4"],
+    ["convert", "resnet18", "--insert", "crosnorm"],
+    ["convert", "resnet18", "--bn", "pono-moex:lamda=1"],
     ["convert", "resnet5O", "--bn", "ghost"],
 ]
 
@@ -83,11 +86,21 @@ def test_help_names_every_command_and_where_to_start() -> None:
     ("name", "mentions"),
     [
         ("demo", ["--output", "--json"]),
-        ("ls", ["norms|models", "PATTERN", "--json"]),
+        ("ls", ["norms|inserts|models", "PATTERN", "--json"]),
         ("inspect", ["MODEL", "--weights", "--no-pretrained", "--num-classes", "--json"]),
         (
             "convert",
-            ["MODEL", "--bn", "--layers", "--weights", "--no-pretrained", "--output", "--overwrite", "--dry-run"],
+            [
+                "MODEL",
+                "--bn",
+                "--insert",
+                "--layers",
+                "--weights",
+                "--no-pretrained",
+                "--output",
+                "--overwrite",
+                "--dry-run",
+            ],
         ),
         ("verify", ["CKPT", "--json"]),
     ],

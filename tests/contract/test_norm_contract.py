@@ -24,6 +24,7 @@ from surgeon.layers.surgical import SurgicalNorm
 from surgeon.norms import NormVariant, Phase, norms
 from surgeon.surgery.adapters import NormLayer, to_surgical
 from surgeon.surgery.apply import convert
+from surgeon.surgery.branches import branch
 from surgeon.surgery.plan import Request
 from tests.helpers import randn, randomise, small_images, small_resnet
 
@@ -46,23 +47,42 @@ def lively_specs(variant: NormVariant) -> Iterator[str]:
     choices = {
         key: get_args(field.annotation) for key, field in fields.items() if get_origin(field.annotation) is Literal
     }
+    choices |= {key: (False, True) for key, field in fields.items() if field.annotation is bool}
     for chosen in itertools.product(*choices.values()):
         yield spec_text(variant.name, options | dict(zip(choices, chosen, strict=True)))
 
 
+def variants(specs: Specs) -> list[NormVariant]:
+    return [norms[Request.parse(spec).name] for spec in specs]
+
+
 def phases(specs: Specs) -> set[Phase]:
-    return {phase for spec in specs for phase in norms[Request.parse(spec).name].changes}
+    return {phase for variant in variants(specs) for phase in variant.changes}
+
+
+def adds_state(specs: Specs) -> bool:
+    return any(variant.adds_state for variant in variants(specs))
+
+
+def trains_away(specs: Specs) -> bool:
+    return any(variant.trains_away for variant in variants(specs))
 
 
 SINGLE: list[Specs] = [(spec,) for name in norms for spec in lively_specs(norms[name])]
 COMPOSED: list[Specs] = [
     ("ghost:size=3", "example-weighted:alpha=0.3"),
     ("batch-group:channel_groups=3,examples_per_group=3", "example-weighted:alpha=0.3"),
+    ("split", "ghost:size=3"),
+    ("split", "example-weighted:alpha=0.3"),
+    ("split", "ghost:size=3", "example-weighted:alpha=0.3"),
 ]
 EVERY = SINGLE + COMPOSED
 every_rewrite = pytest.mark.parametrize("specs", EVERY, ids=" + ".join)
 every_rewrite_of_inference_alone = pytest.mark.parametrize(
     "specs", [specs for specs in EVERY if Phase.TRAINING not in phases(specs)], ids=" + ".join
+)
+every_split = pytest.mark.parametrize(
+    "specs", [specs for specs in EVERY if Request.parse(specs[0]).name == "split"], ids=" + ".join
 )
 every_variant = pytest.mark.parametrize("name", list(norms))
 
@@ -115,13 +135,31 @@ def assert_same_state(first: dict[str, Tensor], second: dict[str, Tensor]) -> No
         assert torch.equal(value, second[name]), name
 
 
+def floats(layer: nn.Module) -> dict[str, Tensor]:
+    return {name: value for name, value in layer.state_dict().items() if value.is_floating_point()}
+
+
+def original_part(converted: nn.Module, original: nn.Module, specs: Specs) -> dict[str, Tensor]:
+    """What a converted layer or network holds under the original's names; others only by rewrites that say so."""
+    ours, theirs = as_bits(converted), original.state_dict()
+    kept = {name: value for name, value in ours.items() if name in theirs}
+    assert list(kept) == list(theirs)
+    assert (len(ours) > len(theirs)) == adds_state(specs)
+    return kept
+
+
 def outputs_and_gradients(layer: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """Output and the gradients of input and parameters, under a loss that no symmetry can hide."""
+    """Output and gradients of the input and of what took part, under a loss that no symmetry can hide."""
     x = x.clone().requires_grad_()
     y = layer(x)
     (y * randn(*y.shape, seed=9, dtype=y.dtype)).sum().backward()
-    gradients = {f"gradient of {name}": parameter.grad for name, parameter in layer.named_parameters()}
+    parameters = {name: p.grad for name, p in layer.named_parameters() if p.grad is not None}
+    gradients = {f"gradient of {name}": gradient for name, gradient in parameters.items()}
     return {"output": y.detach(), "gradient of input": x.grad, **gradients}
+
+
+def names_of_gradients(layer: nn.Module) -> set[str]:
+    return {f"gradient of {name}" for name in ("input", *dict(layer.named_parameters()))}
 
 
 # ---- evaluation ----
@@ -159,8 +197,10 @@ def test_a_frozen_layer_is_refused_or_stays_the_original_in_evaluation(specs: Sp
 def test_a_frozen_layer_trains_as_it_was(specs: Specs, kind: str) -> None:
     layer, x = make(kind)
     converted = convert(layer, *specs).train()
+    added = as_bits(converted)
     assert torch.equal(converted(x.clone()), layer.train()(x.clone()))
-    assert_same_state(as_bits(converted), as_bits(layer))
+    assert_same_state(original_part(converted, layer, specs), as_bits(layer))
+    assert_same_state(as_bits(converted), added)
 
 
 @every_trainable_layer
@@ -207,6 +247,7 @@ def test_another_number_of_channels_is_refused_like_by_the_original(specs: Specs
 @every_trainable_layer
 @every_rewrite
 def test_training_moves_the_running_statistics_and_evaluation_then_uses_them(specs: Specs, kind: str) -> None:
+    """The layer's own statistics or added ones; a rewrite with none at all does the same in training."""
     layer, x = make(kind)
     converted = convert(layer, *specs)
     with torch.no_grad():
@@ -216,10 +257,23 @@ def test_training_moves_the_running_statistics_and_evaluation_then_uses_them(spe
     assert y.shape == x.shape
     assert y.stride() == before.stride()
     assert torch.isfinite(y).all()
+    moved = moved_statistics(state, as_bits(converted))
+    if trains_away(specs) and not moved:
+        assert converted.num_batches_tracked == state["num_batches_tracked"]
+        torch.testing.assert_close(y, before)
+        return
+    part = "modes." if trains_away(specs) else ""
+    assert moved == {f"{part}running_mean", f"{part}running_var"}
     assert converted.num_batches_tracked == state["num_batches_tracked"] + 1
-    for name in ("running_mean", "running_var"):
-        assert not torch.isclose(getattr(converted, name), state[name]).any()
     assert not torch.allclose(after, before)
+
+
+def moved_statistics(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
+    """The running statistics of which every number has moved; of the others, none has."""
+    names = [name for name in before if "running" in name]
+    moved = {name for name in names if not torch.isclose(after[name], before[name]).any()}
+    assert all(name in moved or torch.equal(after[name], before[name]) for name in names)
+    return moved
 
 
 @every_rewrite
@@ -236,10 +290,17 @@ def test_a_rewrite_of_inference_alone_trains_like_the_original(specs: Specs, kin
     layer, x = make(kind)
     converted = convert(layer, *specs).train()
     layer.train()
+    added = as_bits(converted)
     for step in range(3):
         theirs, ours = (outputs_and_gradients(each, x + step) for each in (layer, converted))
         assert_same_state(ours, theirs)
-    assert_same_state(as_bits(converted), as_bits(layer))
+    state = original_part(converted, layer, specs)
+    assert_same_state(state, as_bits(layer))
+    shared = () if "split:shared_affine=True" not in specs else ("aux.weight", "aux.bias")
+    assert_same_state(
+        {name: value for name, value in as_bits(converted).items() if name not in (*state, *shared)},
+        {name: value for name, value in added.items() if name not in (*state, *shared)},
+    )
 
 
 @pytest.mark.parametrize("kind", ["1d", "1d-sequence", "2d-channels-last"])
@@ -248,7 +309,9 @@ def test_a_rewrite_of_inference_alone_trains_like_the_original(specs: Specs, kin
 def test_training_takes_any_batch(specs: Specs, batch: int, kind: str) -> None:
     layer, x = make(kind)
     converted = convert(layer, *specs).train()
-    for name, value in outputs_and_gradients(converted, x[:batch]).items():
+    results = outputs_and_gradients(converted, x[:batch])
+    assert names_of_gradients(layer) <= results.keys()
+    for name, value in results.items():
         assert torch.isfinite(value).all(), name
     for name, value in converted.state_dict().items():
         assert torch.isfinite(value).all(), name
@@ -264,12 +327,17 @@ def test_training_on_one_value_per_channel_is_refused_like_by_the_original(specs
 @pytest.mark.parametrize("kind", ["1d", "2d", "2d-channels-last", "silu"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @every_rewrite
-def test_gradients_reach_input_weight_and_bias(specs: Specs, training: bool, kind: str) -> None:
+def test_gradients_reach_input_and_parameters(specs: Specs, training: bool, kind: str) -> None:
+    """Those of the original, and the added ones that take part: all but a branch that is not taken."""
     layer, x = make(kind)
-    results = outputs_and_gradients(convert(layer, *specs).train(training), x)
-    for name in ("gradient of input", "gradient of weight", "gradient of bias"):
-        assert torch.isfinite(results[name]).all(), name
-        assert results[name].abs().sum() > 1e-3, name
+    converted = convert(layer, *specs).train(training)
+    results = outputs_and_gradients(converted, x)
+    taking_part = {name for name in names_of_gradients(converted) if "gradient of aux." not in name}
+    assert results.keys() == {"output", *taking_part}
+    for name, value in results.items():
+        assert torch.isfinite(value).all(), name
+        if training or name in names_of_gradients(layer):  # modes start equal: evaluation cannot tell their gates apart
+            assert value.abs().sum() > 1e-3, name
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
@@ -278,11 +346,13 @@ def test_gradients_are_those_of_finite_differences(specs: Specs, training: bool)
     layer, _ = make("1d-sequence")
     converted = convert(layer.double(), *specs).train(training)
 
-    def run(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return torch.func.functional_call(converted, {"weight": weight, "bias": bias}, (x,))
+    names = [name for name, _ in converted.named_parameters() if not name.startswith("aux.")]
+
+    def run(x: Tensor, *parameters: Tensor) -> Tensor:
+        return torch.func.functional_call(converted, dict(zip(names, parameters, strict=True)), (x,))
 
     x = randn(4, CHANNELS, 2, dtype=torch.float64).requires_grad_()
-    parameters = (converted.weight.detach().clone().requires_grad_(), converted.bias.detach().clone().requires_grad_())
+    parameters = [converted.get_parameter(name).detach().clone().requires_grad_() for name in names]
     assert torch.autograd.gradcheck(run, (x, *parameters))
 
 
@@ -297,9 +367,9 @@ def test_float64_stays_float64(specs: Specs, training: bool) -> None:
     y = double(x.double())
     assert y.dtype == torch.float64
     torch.testing.assert_close(y, single(x).double(), rtol=1e-5, atol=1e-5)
-    for name in ("running_mean", "running_var"):
-        assert getattr(double, name).dtype == torch.float64
-        torch.testing.assert_close(getattr(double, name), getattr(single, name).double(), rtol=1e-5, atol=1e-5)
+    for name, value in floats(double).items():
+        assert value.dtype == torch.float64
+        torch.testing.assert_close(value, single.state_dict()[name].double(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["2d", "unaffine"])
@@ -315,9 +385,9 @@ def test_bfloat16_inputs_are_normalised_as_exactly_as_they_can_be_written(
     expected, y = single(x.float()), half(x)
     assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y.float(), expected, rtol=2**-7, atol=2**-7)
-    for name in ("running_mean", "running_var"):
-        assert getattr(half, name).dtype == torch.float32
-        torch.testing.assert_close(getattr(half, name), getattr(single, name), rtol=1e-4, atol=1e-4)
+    for name, value in floats(half).items():
+        assert value.dtype == torch.float32
+        torch.testing.assert_close(value, single.state_dict()[name], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["2d", "unaffine"])
@@ -330,8 +400,8 @@ def test_a_bfloat16_layer_is_close_to_float32(specs: Specs, training: bool, kind
     expected, y = single(x.bfloat16().float()), half(x.bfloat16())
     assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y.float(), expected, rtol=0.05, atol=0.05)
-    for name in ("running_mean", "running_var"):
-        torch.testing.assert_close(getattr(half, name).float(), getattr(single, name), rtol=0.02, atol=0.02)
+    for name, value in floats(half).items():
+        torch.testing.assert_close(value.float(), single.state_dict()[name], rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -350,22 +420,15 @@ def test_the_weight_of_the_example_follows_the_layer_but_is_never_rounded(specs:
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @every_rewrite
-def test_compiled_equals_eager(specs: Specs, training: bool) -> None:
+@pytest.mark.long
+def test_compiles_into_one_graph_that_equals_eager(specs: Specs, training: bool) -> None:
     torch._dynamo.reset()
     layer, x = make()
     eager = convert(layer.double(), *specs).train(training)
     compiled = copy.deepcopy(eager)
-    compiled.compile(backend="aot_eager")
+    compiled.compile(backend="aot_eager", fullgraph=True)
     expected, actual = ({**outputs_and_gradients(each, x.double()), **each.state_dict()} for each in (eager, compiled))
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@every_rewrite
-def test_compiles_into_one_graph(specs: Specs, training: bool) -> None:
-    torch._dynamo.reset()
-    layer, x = make()
-    torch.compile(convert(layer, *specs).train(training), backend="eager", fullgraph=True)(x)
 
 
 @every_rewrite
@@ -396,21 +459,30 @@ def test_compiled_by_inductor_equals_eager() -> None:
 def test_state_has_the_original_names_and_loads_back_into_the_original_class(specs: Specs, kind: str) -> None:
     layer, x = make(kind)
     converted = convert(layer, *identity_specs(specs, layer))
-    converted.train()(x.clone())
-    assert list(converted.state_dict()) == list(layer.state_dict())
+    assert_same_state(original_part(converted, layer, specs), as_bits(layer))
+    if not trains_away(specs):
+        converted.train()(x.clone())
     plain = LAYERS[kind][0]()
-    plain.load_state_dict(converted.state_dict(), strict=True)
+    load_back(converted, plain, specs)
     with torch.no_grad():
         torch.testing.assert_close(converted.eval()(x.clone()), plain.eval()(x.clone()), rtol=1e-6, atol=1e-6)
+
+
+def load_back(converted: nn.Module, plain: nn.Module, specs: Specs) -> None:
+    """Into the original class; what was added is left over, and nothing is missing."""
+    kept = original_part(converted, plain, specs)
+    left = plain.load_state_dict(converted.state_dict(), strict=not adds_state(specs))
+    assert not left.missing_keys
+    assert_same_state(as_bits(plain), kept)
 
 
 @every_rewrite
 def test_a_converted_network_loads_back_into_the_plain_one(specs: Specs) -> None:
     plain, images = small_resnet(), small_images(BATCH)
     converted = convert(plain, *identity_specs(specs, nn.BatchNorm2d(CHANNELS)))
-    converted.train()(images).sum().backward()
-    assert list(converted.state_dict()) == list(plain.state_dict())
-    plain.load_state_dict(converted.state_dict(), strict=True)
+    if not trains_away(specs):
+        converted.train()(images).sum().backward()
+    load_back(converted, plain, specs)
     with torch.no_grad():
         torch.testing.assert_close(converted.eval()(images), plain(images), rtol=1e-5, atol=1e-5)
 
@@ -433,7 +505,20 @@ def test_a_file_from_before_the_batch_counter_loads_like_into_the_original(specs
     layer, _ = make()
     old = {name: value for name, value in layer.state_dict().items() if name != "num_batches_tracked"}
     LAYERS["2d"][0]().load_state_dict(dict(old), strict=True)
-    convert(layer, *specs).load_state_dict(dict(old), strict=True)
+    fill(convert(layer, *specs), old, specs)
+
+
+def fill(converted: nn.Module, plain_state: dict[str, Tensor], specs: Specs) -> None:
+    """From a file of the original; what the rewrite added stays as it was."""
+    for name, buffer in converted.named_buffers():
+        if name.endswith("num_batches_tracked"):
+            buffer.fill_(5)
+    before = as_bits(converted)
+    lost = converted.load_state_dict(dict(plain_state), strict=not adds_state(specs))
+    assert not lost.unexpected_keys
+    added = {name: value for name, value in as_bits(converted).items() if "." in name}
+    assert set(lost.missing_keys) <= added.keys()
+    assert_same_state(added, {name: before[name] for name in added})
 
 
 @every_frozen_layer
@@ -442,7 +527,7 @@ def test_a_frozen_layer_ignores_the_batch_counter_of_a_file_like_the_original(sp
     layer, _ = make(kind)
     thawed = make("2d")[0].state_dict()
     layer.load_state_dict(dict(thawed), strict=True)
-    convert(layer, *specs).load_state_dict(dict(thawed), strict=True)
+    fill(convert(layer, *specs), thawed, specs)
 
 
 @every_rewrite
@@ -479,13 +564,90 @@ def test_buffers_stay_in_place_and_hold_all_state(specs: Specs, kind: str) -> No
     layer, x = make(kind)
     converted = convert(layer, *specs).train()
     buffers = dict(converted.named_buffers())
-    assert set(buffers) == {*dict(layer.named_buffers()), "alpha"}
+    added = {name for name in buffers if "." in name}
+    assert buffers.keys() - added == {*dict(layer.named_buffers()), "alpha"}
+    assert adds_state(specs) or not added
     for step in range(3):
         converted(x + step)
     converted.eval()(x.clone())
     assert {name: id(t) for name, t in converted.named_buffers()} == {name: id(t) for name, t in buffers.items()}
-    hidden = [*vars(converted).values(), *vars(converted.training_rule).values()]
+    rules = [rule for rule in (converted.training_rule, converted.whole_rule) if rule is not None]
+    hidden = [value for holder in (*converted.modules(), *rules) for value in vars(holder).values()]
     assert not any(isinstance(value, Tensor) for value in hidden)
+
+
+# ---- branches ----
+
+
+@pytest.mark.parametrize("taken", ["main", "aux", "halves"])
+@pytest.mark.parametrize("kind", LAYERS)
+@every_split
+def test_every_branch_starts_as_the_original_in_evaluation(specs: Specs, kind: str, taken: str) -> None:
+    if kind in FROZEN and Phase.TRAINING in phases(specs):
+        pytest.skip("a frozen layer never takes batch statistics")
+    layer, x = make(kind)
+    converted = convert(layer, *identity_specs(specs, layer))
+    with torch.no_grad(), branch(converted, taken):
+        expected, actual = layer(x.clone()), converted(x.clone())
+    torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
+    assert actual.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@every_trainable_layer
+@every_split
+def test_halves_are_two_layers_that_each_see_one_half(specs: Specs, kind: str, training: bool) -> None:
+    layer, x = make(kind)
+    converted = convert(layer, *specs).train(training)
+    if "split:shared_affine=True" not in specs:
+        randomise(converted.aux, seed=3)
+    alone = [convert(layer, *specs[1:] or ["example-weighted"]).train(training) for _ in range(2)]
+    own = {name: value for name, value in converted.aux.state_dict().items() if not name.startswith("aux.")}
+    alone[1].load_state_dict(own)
+    for _ in range(2):
+        with branch(converted, "halves"):
+            y = converted(x.clone())
+        halves = x[: BATCH // 2], x[BATCH // 2 :]
+        torch.testing.assert_close(y, torch.cat([each(half) for each, half in zip(alone, halves, strict=True)]))
+    assert y.stride() == layer(x.clone()).stride()
+    first, second = (each.state_dict() for each in alone)
+    state = as_bits(converted)
+    assert_same_state({name: state[name] for name in first}, first)
+    assert_same_state({name: state[f"aux.{name}"] for name in second}, second)
+
+
+@pytest.mark.parametrize("taken", ["main", "aux", "halves"])
+@every_split
+def test_gradients_and_statistics_of_the_branches_that_are_taken(specs: Specs, taken: str) -> None:
+    layer, x = make()
+    converted = convert(layer, *specs).train()
+    before = as_bits(converted)
+    with branch(converted, taken):
+        results = outputs_and_gradients(converted, x)
+    shared = "split:shared_affine=True" in specs
+    parts = {"main": [""], "aux": ["aux."], "halves": ["", "aux."]}[taken]
+    parameters = {f"{'' if shared else part}{name}" for part in parts for name in ("weight", "bias")}
+    assert results.keys() == {"output", "gradient of input", *(f"gradient of {name}" for name in parameters)}
+    assert all(value.abs().sum() > 1e-3 for value in results.values())
+    after = as_bits(converted)
+    assert moved_statistics(before, after) == {f"{part}running_{name}" for part in parts for name in ("mean", "var")}
+    for part in ("", "aux."):
+        counted = after[f"{part}num_batches_tracked"] - before[f"{part}num_batches_tracked"]
+        assert counted == (part in parts)
+
+
+@every_split
+def test_a_compiled_layer_takes_the_branch_that_is_asked_for(specs: Specs) -> None:
+    torch._dynamo.reset()
+    layer, x = make()
+    eager = convert(layer, *specs)
+    randomise(eager.aux, seed=3)
+    compiled = copy.deepcopy(eager)
+    compiled.compile(backend="eager", fullgraph=True)
+    with torch.no_grad():
+        for taken in ("main", "aux", "halves", "main"):
+            with branch(eager, taken), branch(compiled, taken):
+                torch.testing.assert_close(compiled(x), eager(x))
 
 
 # ---- registration ----

@@ -109,6 +109,7 @@ def batches_predicted(program: Path) -> list[int]:
 
 
 @pytest.mark.usefixtures("_one_thread")
+@pytest.mark.long
 def test_an_evaluation_by_two_is_that_of_one(tmp_path: Path, program: Path) -> None:
     """Five batches: three for one process and two for the other."""
     expected = timeless(document(*EVAL, "--save-logits", tmp_path / "one.safetensors"))
@@ -131,6 +132,7 @@ def test_a_sweep_by_two_is_that_of_one(by_one: Path, tmp_path: Path, program: Pa
     assert one.count(b"\n") == two.count(b"\n")
 
 
+@pytest.mark.long
 def test_two_go_on_where_one_was(by_one: Path, tmp_path: Path) -> None:
     journal = (by_one / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "again").mkdir()

@@ -77,6 +77,7 @@ def test_places_in_the_arrow_file_are_those_of_the_library() -> None:
         assert images.labels[index] == reference[index]["label"]
 
 
+@pytest.mark.long
 def test_resnet20_has_its_published_accuracy_through_this_loader() -> None:
     model = CATALOG["cifar-resnet20"].build(num_classes=10, in_chans=3)
     load_into(model, read_weights(DATA / "weights" / "resnet20-12fca82f.th"))
@@ -113,6 +114,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_length_of_the_data() -> None:
     open_data(str(DATA / "cifar10"), "train")  # converts the Parquet file, which takes memory of its own
 

@@ -12,7 +12,8 @@ from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from surgeon.errors import SurgeonError
+from surgeon.errors import SurgeonError, listing
+from surgeon.norms import norms
 from surgeon.surgery.apply import convert
 from surgeon.surgery.plan import Operation, Request, ResolvedPlan, Rewrite, resolve_plan, select
 from tests.helpers import SMALL_RESNET_NORMS, Snapshot, small_resnet
@@ -268,7 +269,7 @@ def untracked(channels: int) -> nn.Module:
 
 REFUSALS: dict[str, tuple[Any, list[str], dict[str, Any], list[str]]] = {
     "unknown rewrite": (nn.BatchNorm2d, ["gost"], {}, ["no rewrite 'gost'", "Did you mean ghost?"]),
-    "rewrite like no other": (nn.BatchNorm2d, ["xyzzy"], {}, ["'xyzzy'", "batch-group, example-weighted and ghost"]),
+    "rewrite like no other": (nn.BatchNorm2d, ["xyzzy"], {}, ["'xyzzy'", listing(norms)]),
     "unknown option": (nn.BatchNorm2d, ["ghost:sise=4"], {}, ["no option 'sise'", "Did you mean size?"]),
     "option like no other": (nn.BatchNorm2d, ["ghost:xyz=4"], {}, ["'xyz'", "size and running"]),
     "value of another type": (nn.BatchNorm2d, ["ghost:size=many"], {}, ["size='many'", "surgeon ls norms"]),

@@ -1,0 +1,67 @@
+"""`surgeon merge`: one branch out of two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from surgeon.cli import output
+from surgeon.cli.options import Json, Limit, Split
+from surgeon.report.wording import figure, gain_text
+
+if TYPE_CHECKING:
+    from surgeon.results import Merging
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("merge")(output.reporting_errors(merge))
+
+
+def merge(
+    model: Annotated[str, typer.Argument(metavar="CKPT", help="Checkpoint folder of a split network.")],
+    share: Annotated[
+        float | None,
+        typer.Option("--lambda", metavar="X", help="Share of the auxiliary branch; default: the stored one, or 0.5."),
+    ] = None,
+    destination: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder; default: ./CKPT-merged.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DATA", help="Also measure the loss on these images.")
+    ] = None,
+    split: Split = None,
+    limit: Limit = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fold both branches of a split network into one plain BatchNorm: half the time, and what that loses."""
+    folder = destination or Path(f"{Path(model).name}-merged")
+    with output.working("Loading torch and timm…"):
+        from surgeon import checkpoint
+        from surgeon.atomic import check_destination
+        from surgeon.merging import run_merging
+        from surgeon.task import Request
+    check_destination(folder, overwrite)
+    with output.working(f"Opening {model}…"):
+        loaded = checkpoint.open_model(model)
+    request = Request(data=data, split=split, limit=limit) if data is not None else None
+    with output.progress_bar("images/s") as bar:
+        result = run_merging(loaded, share, folder, overwrite=overwrite, request=request, progress=bar)
+    if as_json:
+        output.emit_json(result.model_dump_json(indent=2))
+    else:
+        _describe(result)
+
+
+def _describe(result: Merging) -> None:
+    output.say(f"[bold]{escape(result.model)}[/]: {result.layers} layers merged at lambda {result.share:g}")
+    if result.probability_shift is not None:
+        output.say(f"  on random images  probabilities within {result.probability_shift:.2g} of two passes' average")
+    if result.merged is not None and result.two_passes is not None:
+        for gain in result.gains:
+            before, after = (figure(gain.metric, m.value(gain.metric)) for m in (result.two_passes, result.merged))
+            output.say(f"  {gain.metric:<22}{before} by two passes, {after} merged: {gain_text(gain)}")
+    output.say(f"  written to        {escape(result.output)}")

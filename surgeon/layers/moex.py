@@ -1,0 +1,89 @@
+"""The unit that exchanges feature moments in training, and says what it did.
+
+    unit = surgeon.exchange_unit(model)
+    logits = model(images)
+    loss = surgeon.exchanged_loss(criterion, logits, labels, unit.last)
+
+What happened is an attribute of this unit of this network: nothing is global. A compiled network has
+one graph break here in training (whether a batch is exchanged is drawn in Python) and none in evaluation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from surgeon.layers.exchange import Moments, exchange_moments
+
+
+class Exchange(NamedTuple):
+    """What was exchanged: example i took the moments of example permutation[i]; its own label counts `lam`."""
+
+    permutation: Tensor
+    lam: float
+
+
+def own_generator(seed: int | None) -> torch.Generator | None:
+    """A generator that is copied with the network it belongs to; None stands for torch's."""
+    return None if seed is None else torch.Generator().manual_seed(seed)
+
+
+class MomentExchange(nn.Module):
+    """MoEx at one site: the identity in evaluation.
+
+    `last` is what the last training forward exchanged, None if that batch was left alone. For the next
+    forward only, `permutation` fixes who is whose partner (as when CutMix has chosen), and `mask` of
+    shape (N, ...) is true at padding. `generator` draws everything else.
+    """
+
+    def __init__(
+        self,
+        norm: Moments | str = Moments.PONO,
+        *,
+        p: float = 0.5,
+        lam: float = 0.9,
+        groups: int = 4,
+        channels_per_group: int | None = None,
+        positive_only: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.norm = Moments(norm)
+        self.p = p
+        self.lam = lam
+        self.groups = groups
+        self.channels_per_group = channels_per_group
+        self.positive_only = positive_only
+        self.generator = own_generator(seed)
+        self.permutation: Tensor | None = None
+        self.mask: Tensor | None = None
+        self.last: Exchange | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._exchange(x) if self.training else x
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _exchange(self, x: Tensor) -> Tensor:
+        permutation, mask = self.permutation, self.mask
+        self.permutation = self.mask = self.last = None
+        if torch.rand((), generator=self.generator) >= self.p:
+            return x
+        if permutation is None:
+            permutation = torch.randperm(len(x), generator=self.generator)
+        permutation = permutation.to(x.device)
+        y = exchange_moments(
+            x,
+            permutation,
+            self.norm,
+            groups=self.groups,
+            channels_per_group=self.channels_per_group,
+            positive_only=self.positive_only,
+            mask=mask,
+        )
+        self.last = Exchange(permutation, self.lam)
+        return y
+
+    def extra_repr(self) -> str:
+        return f"{self.norm}, p={self.p}, lam={self.lam}"

@@ -1,0 +1,91 @@
+"""The `merge` command's whole operation: fold the branches of a split network into one, and say what that loses."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from surgeon import checkpoint
+from surgeon.atomic import check_destination
+from surgeon.data.loaders import Batch
+from surgeon.gains import gain_over
+from surgeon.metrics import Scores, metrics, summarise
+from surgeon.models.sources import LoadedModel, example_inputs
+from surgeon.results import Merging
+from surgeon.scoring import score
+from surgeon.surgery import parity
+from surgeon.surgery.branches import merge, mix_of, set_mix, split_layers
+from surgeon.task import Request, Task, prepare
+
+COMPARED = ("accuracy", "cross-entropy", "scaled-cross-entropy")
+HALF = 0.5
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, the number of images done and the number of all."""
+
+
+def run_merging(
+    loaded: LoadedModel,
+    share: float | None,
+    destination: Path,
+    *,
+    overwrite: bool,
+    request: Request | None,
+    progress: Progress,
+) -> Merging:
+    """Merge at a share of the auxiliary branch: the given one, that which the checkpoint mixes with, or a half."""
+    check_destination(destination, overwrite)
+    if share is None:
+        share = mix.share if (mix := mix_of(loaded.model)) is not None else HALF
+    layers = len(split_layers(loaded.model))
+    two_passes = copy.deepcopy(loaded.model)
+    set_mix(two_passes, share)
+    loaded.model = merge(loaded.model, share)
+    measured = _measure(loaded, two_passes, request, progress) if request is not None else {}
+    checkpoint.save(loaded.model, destination, origin=loaded.origin, overwrite=overwrite)
+    return Merging(
+        model=loaded.name,
+        share=share,
+        layers=layers,
+        probability_shift=_shift(loaded, two_passes),
+        output=str(destination),
+        **measured,
+    )
+
+
+def _shift(loaded: LoadedModel, two_passes: nn.Module) -> float | None:
+    inputs = example_inputs(loaded.origin)
+    if inputs is None:
+        return None
+    (ours,), (theirs,) = (parity.evaluate_once(model, inputs) for model in (loaded.model, two_passes))
+    return float((ours.softmax(-1) - theirs.softmax(-1)).abs().max())
+
+
+def _measure(loaded: LoadedModel, two_passes: nn.Module, request: Request, progress: Progress) -> dict[str, Any]:
+    """Both networks on the same images."""
+    task = prepare(loaded, request)
+    two_passes.to(task.device)
+    merged, average = (
+        _score(task, model, label, progress)
+        for model, label in ((task.model, "merged"), (two_passes, "average of two passes"))
+    )
+    return {
+        "merged": summarise(merged),
+        "two_passes": summarise(average),
+        "gains": tuple(gain_over(average, merged, metrics[name]) for name in COMPARED),
+    }
+
+
+def _score(task: Task, model: nn.Module, label: str, progress: Progress) -> Scores:
+    done = 0
+
+    def watch(_: Tensor, batch: Batch) -> None:
+        nonlocal done
+        done += len(batch.labels)
+        progress(label, done, len(task.image_set))
+
+    return score(model, task.batches(), task.manner, watch)

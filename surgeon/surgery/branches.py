@@ -1,0 +1,157 @@
+"""The two branches of a split network: taking one, mixing the predictions of both, and merging them into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from surgeon.errors import SurgeonError
+from surgeon.layers.branches import Branch, Router
+from surgeon.layers.statistics import Statistics, share_within_groups
+from surgeon.layers.surgical import SurgicalNorm
+from surgeon.surgery.apply import surgical_layers
+from surgeon.surgery.plan import ResolvedPlan
+from surgeon.surgery.temperature import set_temperature, temperature_of
+
+
+class Mixing(StrEnum):
+    """What is averaged over the branches."""
+
+    PROBABILITIES = "probabilities"
+    LOGITS = "logits"
+
+
+def split_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
+    """The layers of a network that have two branches, by name."""
+    layers = {name: layer for name, layer in surgical_layers(model).items() if layer.aux is not None}
+    if not layers:
+        raise SurgeonError(
+            "The network has no split layers, so it has only one branch.", "Convert it first: --bn split."
+        )
+    return layers
+
+
+@contextmanager
+def branch(model: nn.Module, name: str) -> Iterator[None]:
+    """Within this block the network takes one branch: `main`, `aux`, or `halves` of each batch.
+
+    >>> with surgeon.branch(model, "halves"):
+    ...     logits = model(torch.cat([weak_images, strong_images]))
+    """
+    with _router(model).taking(Branch(name)):
+        yield
+
+
+@contextmanager
+def taking_branch(model: nn.Module, name: str | None, share: float | None) -> Iterator[None]:
+    """The network as `--branch` and `--lambda` ask for it; without either, as it is."""
+    if name not in (None, Branch.MAIN, Branch.AUXILIARY):
+        raise SurgeonError(f"--branch cannot be {name!r}.", "Choose main or aux.")
+    if name is not None and share is not None:
+        raise SurgeonError("--branch takes one branch and --lambda mixes both: pass one of them.")
+    if name is None and share is None:
+        yield
+        return
+    split_layers(model)
+    set_mix(model, share)  # one branch alone is not what the checkpoint may mix
+    with branch(model, name or Branch.MAIN):
+        yield
+
+
+def _router(model: nn.Module) -> Router:
+    return next(iter(split_layers(model).values())).router
+
+
+def mixed(main: Tensor, aux: Tensor, share: float, mixing: Mixing) -> Tensor:
+    """The prediction that takes `share` of the auxiliary branch, to be used like logits."""
+    if share in (0, 1):
+        return aux if share else main
+    if mixing is Mixing.LOGITS:
+        return (1 - share) * main + share * aux
+    shares = main.new_tensor([1 - share, share]).log()
+    return torch.logaddexp(main.log_softmax(-1) + shares[0], aux.log_softmax(-1) + shares[1])
+
+
+class MixBranches:
+    """A forward hook of the whole network, which goes through it once more by the auxiliary branch."""
+
+    def __init__(self, share: float, mixing: Mixing) -> None:
+        self.share = share
+        self.mixing = mixing
+
+    def __call__(self, model: nn.Module, inputs: tuple[Any, ...], main: Tensor) -> Tensor:
+        router = _router(model)
+        if model.training or router.branch is not Branch.MAIN:
+            return main
+        with router.taking(Branch.AUXILIARY):
+            return mixed(main, model.forward(*inputs), self.share, self.mixing)
+
+
+def set_mix(model: nn.Module, share: float | None, mixing: Mixing = Mixing.PROBABILITIES) -> None:
+    """Let predictions take a share of the auxiliary branch from now on; None or 0: the main branch alone."""
+    if share is not None:
+        _check_share(share)
+    temperature = temperature_of(model)
+    set_temperature(model, None)
+    for key in [key for key, hook in model._forward_hooks.items() if isinstance(hook, MixBranches)]:
+        del model._forward_hooks[key]
+    if share:
+        split_layers(model)
+        model.register_forward_hook(MixBranches(share, mixing))
+    set_temperature(model, temperature)  # after mixing
+
+
+def _check_share(share: float) -> None:
+    if not 0 <= share <= 1:
+        raise SurgeonError(f"lambda cannot be {share:g}.", "It lies between 0 (main) and 1 (auxiliary).")
+
+
+def mix_of(model: nn.Module) -> MixBranches | None:
+    """How the network mixes its branches, if it does."""
+    return next((hook for hook in model._forward_hooks.values() if isinstance(hook, MixBranches)), None)
+
+
+def merge(model: nn.Module, share: float) -> nn.Module:
+    """Fold both branches into one, in place: its scale and shift lie between those of the two."""
+    _check_share(share)
+    layers = split_layers(model)
+    for name, layer in layers.items():
+        if layer.weight is None or layer.bias is None:
+            raise SurgeonError(f"{name or 'The layer'} has no weight and bias to hold a merged scale and shift.")
+    for layer in layers.values():
+        _merge_layer(layer, share)
+    set_mix(model, None)
+    plan: ResolvedPlan = model.surgery  # type: ignore[assignment]
+    model.surgery = plan.without("split")  # type: ignore[assignment]
+    return model
+
+
+@torch.no_grad()
+def _merge_layer(layer: SurgicalNorm, share: float) -> None:
+    """Main's running statistics stay; weight and bias make up for the rest."""
+    aux = layer.aux
+    assert aux is not None
+    scale, shift = (torch.lerp(*pair, share) for pair in zip(_affine(layer), _affine(aux), strict=True))
+    mean, var = _running(layer)
+    cast("Tensor", layer.weight).copy_(scale * (var + layer.eps).sqrt())
+    cast("Tensor", layer.bias).copy_(shift + mean * scale)
+    layer.aux = None
+    del layer.rewrites["split"]
+
+
+def _affine(layer: SurgicalNorm) -> tuple[Tensor, Tensor]:
+    """What a layer in evaluation does to its input: scale and shift of each channel."""
+    mean, var = _running(layer)
+    scale = cast("Tensor", layer.weight).double() / (var + layer.eps).sqrt()
+    return scale, cast("Tensor", layer.bias).double() - mean * scale
+
+
+def _running(layer: SurgicalNorm) -> Statistics:
+    """The statistics by which a layer normalises in evaluation; groups of channels may share theirs."""
+    mean, var = (cast("Tensor", getattr(layer, name)).double() for name in ("running_mean", "running_var"))
+    return share_within_groups(Statistics(mean, var), layer.channel_groups)
