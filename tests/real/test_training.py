@@ -15,7 +15,8 @@ from surgeon.models.sources import load_model
 from surgeon.norms import norms
 from tests.real.conftest import first_images
 
-STEPS, BATCH, IMAGES = 300, 64, 2000
+STEPS, BATCH, IMAGES = 200, 32, 2000
+OPTIONS = {"batch-group": "channel_groups=8,examples_per_group=8"}  # the network's first layers have 16 channels
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("shared")]
 
@@ -41,7 +42,8 @@ def step_loss(model: nn.Module, name: str, x: Tensor, y: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", [*norms, *inserts])
 def test_trains(name: str, images: tuple[Tensor, Tensor]) -> None:
     torch.manual_seed(0)
-    model = surgeon.convert(load_model("cifar-resnet20", pretrained=False).model, name).train()
+    spec = f"{name}:{OPTIONS.get(name, '')}"
+    model = surgeon.convert(load_model("cifar-resnet20", pretrained=False).model, spec).train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses, reached = [], set()
