@@ -29,6 +29,7 @@ test-all: lint types
 bench: $(STAMP)
 	$(PYTHON) benchmarks/norm_overhead.py
 	$(PYTHON) benchmarks/ghost_training.py
+	$(PYTHON) benchmarks/training_cost.py
 	$(PYTHON) benchmarks/startup.py
 	$(PYTHON) benchmarks/eval_speed.py
 	$(PYTHON) benchmarks/sweep_cost.py
