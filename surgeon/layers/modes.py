@@ -1,4 +1,4 @@
-"""Mode normalisation: Deecke et al., "Mode Normalization", ICLR 2019; and mode group normalisation.
+"""Mode normalisation: Deecke et al., "Mode Normalization", ICLR 2019.
 
 A gate divides each example among K modes, `g = softmax(W mean(x) + b)`. Each mode has its own mean and
 biased variance over the batch, weighted by the gates, and an example is normalised by all of its modes:
@@ -20,92 +20,19 @@ variance) included, and is equal to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import torch
 import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surgeon import native
-from surgeon.layers.statistics import Statistics, mix, per_channel, pool, wide
+from surgeon.layers.rescale import centre, rescale, scale_and_shift, with_affine
+from surgeon.layers.statistics import Statistics, mix, wide
 from surgeon.layers.surgical import check_channels
 
 SPREAD = 0.1
 """Deviation of a fresh gate's logits over the data: for two modes, gates of about 0.5 +- 0.025."""
-
-
-def centre(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The features (N, C, ...) minus their example's channel means, and those, (N, C)."""
-    if x.dim() == 2:
-        return torch.zeros_like(x), x
-    means = x.mean(_positions(x))
-    return x - per_channel(means, x), means
-
-
-def mean_squares(centred: Tensor) -> Tensor:
-    """The (N, C) biased variances of centred features. (torch.var_mean on CPU takes ten times as long.)"""
-    return centred.square() if centred.dim() == 2 else centred.square().mean(_positions(centred))
-
-
-def _positions(x: Tensor) -> tuple[int, ...]:
-    return tuple(range(2, x.dim()))
-
-
-Rule = Callable[..., tuple[Tensor, Tensor]]
-"""Computes the (N, C) scale and shift of centred features from their moments and from parameters."""
-
-
-def rescale(x: Tensor, rule: Rule, *parameters: Tensor | None) -> Tensor:
-    """`centred * scale + shift` by a rule that is a differentiable function of moments and parameters."""
-    if x.dim() > 2 and torch.is_grad_enabled() and not native.being_traced():
-        y: Tensor = Rescale.apply(x, rule, *parameters)
-        return y
-    centred, means = centre(x)
-    scale, shift = rule(Statistics(means, mean_squares(centred)), *parameters)
-    return _scale_and_shift(centred, scale, shift)
-
-
-class Rescale(torch.autograd.Function):
-    """The same with its derivative in few passes: by autograd only on (N, C), on the features by hand.
-
-    Left to autograd all of it takes one and a half times as long, and in channels-last layout twice as long.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rule: Rule, *parameters: Tensor | None) -> Tensor:
-        centred, means = centre(x)
-        examples = Statistics(means.requires_grad_(), mean_squares(centred).requires_grad_())
-        leaves = [t if t is None else t.detach().requires_grad_() for t in parameters]
-        with torch.enable_grad():
-            scale, shift = rule(examples, *leaves)
-        ctx.save_for_backward(x)
-        ctx.leaves, ctx.scale, ctx.shift = [*examples, *leaves], scale, shift
-        with torch.no_grad():
-            return centred.mul_(per_channel(scale, x)).add_(per_channel(shift, x))
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
-        positions = _positions(x)
-        centred = x - per_channel(ctx.leaves[0].detach(), x)
-        of_scale, of_shift = (grad * centred).sum(positions), grad.sum(positions)
-        present = [t for t in ctx.leaves if t is not None]
-        of_leaves = iter(
-            torch.autograd.grad((ctx.scale, ctx.shift), present, (of_scale, of_shift), True, materialize_grads=True)
-        )
-        of_means, of_squares, *of_parameters = (None if t is None else next(of_leaves) for t in ctx.leaves)
-        scale, share = ctx.scale.detach(), x.shape[1] * len(x) / x.numel()  # of one position in a mean
-        # y depends on the means through the shift, and through what was subtracted of x.
-        constant = share * (of_means - scale * of_shift)
-        grad_x = centred.mul_(per_channel(2 * share * of_squares, x)).add_(per_channel(constant, x))
-        return grad_x.addcmul_(grad, per_channel(scale, x)), None, *of_parameters
-
-
-def _scale_and_shift(centred: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    return (centred * per_channel(scale, centred)).add_(per_channel(shift, centred))
 
 
 def log_gates(means: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -115,12 +42,6 @@ def log_gates(means: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     logits = (means.unsqueeze(1) * weight.to(means.dtype)).sum(-1) + bias.to(means.dtype)
     return logits.log_softmax(1)
-
-
-def log_channel_gates(means: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same for channels, (N, K, C), from the gate's K weights and biases."""
-    weight, bias = (t.to(means.dtype).reshape(-1, 1) for t in (weight, bias))
-    return (means.unsqueeze(1) * weight + bias).log_softmax(1)
 
 
 def mode_statistics(examples: Statistics, log_shares: Tensor) -> Statistics:
@@ -139,14 +60,7 @@ def by_modes(
 ) -> tuple[Tensor, Tensor]:
     """The scale and shift that normalise centred examples with these means by each mode in its share."""
     scales = shares.unsqueeze(-1) * torch.rsqrt(modes.var + eps)
-    return _with_affine(scales.sum(1), (scales * (means.unsqueeze(1) - modes.mean)).sum(1), weight, bias)
-
-
-def _with_affine(scale: Tensor, shift: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The layer's own weight and bias on top, while all is still of size (N, C)."""
-    if weight is not None:
-        scale, shift = scale * weight, shift * weight
-    return scale, shift if bias is None else shift + bias
+    return with_affine(scales.sum(1), (scales * (means.unsqueeze(1) - modes.mean)).sum(1), weight, bias)
 
 
 # Feature extractors trace networks symbolically: each of these functions stays one step of theirs.
@@ -200,7 +114,7 @@ def normalise_by_running_modes(
     centred, means = centre(wide(x))
     shares = log_gates(means, gate_weight, gate_bias).exp()
     modes = Statistics(running_mean, running_var)
-    return _scale_and_shift(centred, *by_modes(means, shares, modes, weight, bias, eps)).to(x.dtype)
+    return scale_and_shift(centred, *by_modes(means, shares, modes, weight, bias, eps)).to(x.dtype)
 
 
 @torch.no_grad()
@@ -235,7 +149,7 @@ class ModeStatistics(nn.Module):
         self = cls(len(mean), modes).to(mean)
         self.running_mean.copy_(mean)
         self.running_var.copy_(var)
-        _set_gate(self.gate, wide(mean.detach()), wide(var.detach()), seed)
+        set_gate(self.gate, wide(mean.detach()), wide(var.detach()), seed)
         return self
 
     @property
@@ -280,74 +194,8 @@ class ModeStatistics(nn.Module):
         return f"modes={self.modes}"
 
 
-@torch.fx.wrap
-def normalise_by_channel_modes(
-    x: Tensor,
-    gate_weight: Tensor,
-    gate_bias: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    channels: int | None = None,
-) -> Tensor:
-    """Mode group normalisation: each example's channels are divided among K modes by their means.
-
-    `y = (weight / K) * sum_k (x - mu_k) / sqrt(var_k + eps) + bias`, with gates `softmax_k(w_k mean + b_k)`
-    from K weights and biases. The paper leaves open whether a mode's variance is that of the channels'
-    pooled values or of all their positions. Here it is that of all positions: then one mode is GroupNorm
-    of one group, and features without positions are treated alike. Only a layer knows how many channels there
-    must be.
-    """
-    check_channels(x, x.shape[1] if channels is None else channels)
-
-    def rule(
-        channels: Statistics, gate_weight: Tensor, gate_bias: Tensor, weight: Tensor | None, bias: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        means, variances = (t.unsqueeze(1) for t in channels)
-        weights = log_channel_gates(channels.mean, gate_weight, gate_bias).softmax(2)  # g / sum(g) over channels
-        mode_means = (weights * means).sum(2, keepdim=True)
-        mode_variances = (weights * (variances + (means - mode_means).square())).sum(2, keepdim=True)
-        scales = torch.rsqrt(mode_variances + eps)
-        shift = (scales * (means - mode_means)).mean(1)
-        return _with_affine(scales.mean(1).expand_as(shift), shift, weight, bias)
-
-    return rescale(wide(x), rule, gate_weight, gate_bias, weight, bias).to(x.dtype)
-
-
-class ChannelModes(nn.Module):
-    """The gate of mode group normalisation, beside a norm layer's own weight and bias; it has no statistics."""
-
-    def __init__(self, modes: int) -> None:
-        super().__init__()
-        if modes < 1:
-            raise ValueError(f"Expected at least one mode, got {modes}")
-        self.gate = nn.Linear(1, modes)
-
-    @classmethod
-    def from_running(cls, mean: Tensor, var: Tensor, modes: int, seed: int = 0) -> Self:
-        """Near-uniform gates for channels with these running statistics; equal ones would stay equal."""
-        self = cls(modes).to(mean)
-        channels = Statistics(wide(mean.detach()), wide(var.detach()))
-        pooled = pool(channels, torch.ones_like(channels.mean))
-        _set_gate(self.gate, pooled.mean.reshape(1), pooled.var.reshape(1), seed)
-        return self
-
-    def normalise(
-        self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, channels: int | None = None
-    ) -> Tensor:
-        """The same in training and evaluation."""
-        return normalise_by_channel_modes(x, self.gate.weight, self.gate.bias, weight, bias, eps, channels)
-
-    def gates(self, x: Tensor) -> Tensor:
-        """The share (N, K, C) of each mode in each channel of each example."""
-        return log_channel_gates(centre(wide(x))[1], self.gate.weight, self.gate.bias).exp()
-
-    def extra_repr(self) -> str:
-        return f"modes={self.gate.out_features}"
-
-
 @torch.no_grad()
-def _set_gate(gate: nn.Linear, mean: Tensor, var: Tensor, seed: int) -> None:
+def set_gate(gate: nn.Linear, mean: Tensor, var: Tensor, seed: int) -> None:
     """Logits that are small random directions of the inputs, standardised by their mean and variance."""
     generator = torch.Generator().manual_seed(seed)
     directions = torch.randn(gate.weight.shape, generator=generator).to(mean) * SPREAD / len(mean) ** 0.5

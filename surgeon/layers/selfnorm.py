@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surgeon import native
-from surgeon.layers.modes import centre
+from surgeon.layers.rescale import centre
 from surgeon.layers.statistics import Statistics, per_channel, wide
 from surgeon.layers.surgical import check_channels
 

@@ -23,7 +23,7 @@ class ModeGroupConfig(NormConfig):
 
 def normalise_by_channel_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
     """By the modes of each example's own channels."""
-    from surgeon.layers.modes import ChannelModes
+    from surgeon.layers.channel_modes import ChannelModes
 
     assert isinstance(norm.modes, ChannelModes)
     return norm.modes.normalise(x, norm.weight, norm.bias, norm.eps, norm.num_features)
@@ -41,7 +41,7 @@ def normalise_by_channel_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
 )
 def mode_group(norm: SurgicalNorm, config: Any) -> None:
     """A gate divides each example's channels among modes; no running statistics, so it needs training."""
-    from surgeon.layers.modes import ChannelModes
+    from surgeon.layers.channel_modes import ChannelModes
 
     assert norm.running_mean is not None
     assert norm.running_var is not None

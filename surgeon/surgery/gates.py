@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from surgeon.errors import SurgeonError
-from surgeon.layers.modes import ChannelModes, ModeStatistics
+from surgeon.layers.channel_modes import ChannelModes
+from surgeon.layers.modes import ModeStatistics
 from surgeon.surgery.apply import surgical_layers
 from surgeon.surgery.parity import evaluating
 

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surgeon.layers.modes import ChannelModes, ModeStatistics, normalise_by_channel_modes
+from surgeon.layers.channel_modes import ChannelModes, normalise_by_channel_modes
+from surgeon.layers.modes import ModeStatistics
 from tests.helpers import randn, randomise
 
 EPS = 1e-5
