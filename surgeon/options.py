@@ -24,6 +24,18 @@ def option(default: Any, help: str, *, sweep: tuple[float, float] | None = None,
 Config = TypeVar("Config", bound=Options)
 
 
+def parse_spec(text: str) -> tuple[str, dict[str, str]]:
+    """`name` or `name:key=value,key=value` as the name and the options."""
+    name, _, tail = text.partition(":")
+    options = {}
+    for pair in filter(None, tail.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise SurgeonError(f"In {text!r}, {pair!r} is not of the form key=value.")
+        options[key.strip()] = value.strip()
+    return name.strip(), options
+
+
 def configure(kind: str, name: str, config: type[Config], given: Mapping[str, Any]) -> Config:
     """Check options and turn them into a config; every mistake is reported at once."""
     fields = config.model_fields

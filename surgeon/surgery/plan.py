@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from surgeon.errors import SurgeonError, count, did_you_mean, listing
 from surgeon.inserts import PREFIX, Effect, Insert, aliases, inserts
 from surgeon.norms import NormVariant, norms
-from surgeon.options import Options
+from surgeon.options import Options, parse_spec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,16 +34,10 @@ class Request(Frozen):
 
     @classmethod
     def parse(cls, text: str) -> Request:
-        head, _, tail = text.partition(":")
+        head, options = parse_spec(text)
         name, _, selector = head.partition("@")
         if not name:
             raise SurgeonError(f"The rewrite {text!r} has no name.", "Write name or name:key=value,key=value.")
-        options = {}
-        for pair in filter(None, tail.split(",")):
-            key, equals, value = pair.partition("=")
-            if not equals:
-                raise SurgeonError(f"In {text!r}, {pair!r} is not of the form key=value.")
-            options[key.strip()] = value.strip()
         return cls(name=name.strip(), options=options, selector=selector or None)
 
 

@@ -1,0 +1,96 @@
+"""What an augmentation is: something done to images in training, before the network sees them.
+
+Three kinds share one list of names. An *image* augmentation works on one decoded image and keeps its
+label. A *batch* augmentation works on a batch of normalised images; a *mix* is one that also mixes
+the labels. A *policy* is a name for several of them, with the values of its paper.
+
+This module and all others of this folder import torch only inside functions, so that `--help` and
+`ls` can name every augmentation without waiting for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from surgeon.options import Options, configure, option
+from surgeon.registry import Registry
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Generator, Tensor
+
+    from surgeon.models.sources import Preprocessing
+
+__all__ = [
+    "Augment",
+    "AugmentConfig",
+    "BatchOperation",
+    "ImageOperation",
+    "Kind",
+    "augments",
+    "option",
+    "register",
+]
+
+ImageOperation = Callable[["Image.Image"], "Image.Image"]
+"""Draws from the global generators of random, numpy and torch, as timm's and torchvision's own do."""
+
+BatchOperation = Callable[["Tensor", "Tensor", "Generator | None"], "tuple[Tensor, Tensor]"]
+"""Normalised images (N, C, H, W) and soft targets (N, classes) to the same, neither changed in place."""
+
+
+class Kind(StrEnum):
+    """What an augmentation works on."""
+
+    GEOMETRY = "geometry"
+    """One picture of any size, of which it cuts out what the network sees."""
+    IMAGE = "image"
+    """One image of the network's size."""
+    BATCH = "batch"
+    """A batch of normalised images."""
+    MIX = "mix"
+    """A batch of normalised images and their labels."""
+    POLICY = "policy"
+    """Stands for several others."""
+
+
+class AugmentConfig(Options):
+    """Options of one augmentation."""
+
+
+@dataclass(frozen=True)
+class Augment:
+    """One registered augmentation.
+
+    `build` makes the operation for a network's preprocessing: an ImageOperation, a BatchOperation,
+    or, for a policy, the specs that it stands for (a tuple of strings).
+    """
+
+    name: str
+    summary: str
+    paper: str
+    kind: Kind
+    config: type[AugmentConfig]
+    build: Callable[[Any, Preprocessing], Any]
+
+    def configure(self, options: Mapping[str, Any]) -> AugmentConfig:
+        """Check options and turn them into a config; every mistake is reported at once."""
+        return configure("augment", self.name, self.config, options)
+
+
+augments: Registry[Augment] = Registry("augment", "surgeon.augment")
+
+
+def register(
+    name: str, *, kind: Kind, paper: str, config: type[AugmentConfig] = AugmentConfig
+) -> Callable[[Callable[[Any, Preprocessing], Any]], Augment]:
+    """Register the decorated function, which builds the operation; its docstring's first line is the summary."""
+
+    def wrap(build: Callable[[Any, Preprocessing], Any]) -> Augment:
+        summary = (build.__doc__ or "").strip().splitlines()[0]
+        return augments.register(name)(Augment(name, summary, paper, kind, config, build))
+
+    return wrap
