@@ -94,7 +94,12 @@ def load_checkpoint(folder: Path, model: nn.Module | None = None) -> LoadedModel
     if surgery.mix is not None:
         set_mix(model, surgery.mix.share, surgery.mix.mixing)
     set_temperature(model, surgery.temperature)
-    origin = Origin(source=surgery.source, preprocessing=surgery.preprocessing, weights=surgery.base_weights)
+    origin = Origin(
+        source=surgery.source,
+        preprocessing=surgery.preprocessing,
+        weights=surgery.base_weights,
+        class_names=surgery.class_names,
+    )
     model.origin = origin  # type: ignore[assignment]
     return LoadedModel(str(folder), model.eval(), origin)
 
@@ -141,6 +146,7 @@ def save(
         source=origin.source,
         base_weights=origin.weights,
         preprocessing=origin.preprocessing,
+        class_names=origin.class_names,
         plan=current_plan(model),
         mix=_mix_record(model),
         temperature=temperature_of(model),
@@ -201,6 +207,7 @@ def timm_config(model: nn.Module, origin: Origin) -> dict[str, Any]:
         "num_classes": arguments.pop("num_classes", getattr(model, "num_classes", None)),
         "num_features": getattr(model, "num_features", None),
         "library_name": source.library if source else None,
+        "label_names": list(origin.class_names) if origin.class_names else None,
         "model_args": arguments or None,
         "pretrained_cfg": preprocessing.model_dump(mode="json") if preprocessing else {},
     }

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from surgeon import checkpoint
+from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batch
 from surgeon.errors import ExitCode, SurgeonError
 from surgeon.gains import gain_over
@@ -34,10 +35,11 @@ def run_evaluation(
     save_logits: Path | None = None,
     save_with_temperature: Path | None = None,
     overwrite: bool = False,
+    images: ImageSet | None = None,
 ) -> Evaluation:
     """Evaluate a network on a data set; with several views, also on one for comparison."""
     processes = Processes.launched()
-    task = prepare(loaded, request)
+    task = prepare(loaded, request, images)
     measured = _measure(task, processes, progress, keep_logits=save_logits is not None)
     one_view = _measure(task.with_one_view(), processes, progress) if task.views else None
     figures = summarise(measured.scores)

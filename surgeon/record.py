@@ -39,6 +39,7 @@ class Surgery(BaseModel):
     source: ModelSource | None
     base_weights: BaseWeights
     preprocessing: Preprocessing | None
+    class_names: tuple[str, ...] | None = None
     plan: ResolvedPlan
     mix: BranchMix | None = None
     """How predictions mix the branches of a split network; without it, the main branch predicts."""
@@ -130,7 +131,7 @@ def _embedded_surgery(path: Path) -> Any:
     # What a file written before has no entry for is as by default.
     if isinstance(content.get("plan"), dict):
         content["plan"] = {"insertions": [], **content["plan"]}
-    return {"mix": None, "temperature": None, "findings": [], **content}
+    return {"class_names": None, "mix": None, "temperature": None, "findings": [], **content}
 
 
 def _first_difference(edited: Any, written: Any, where: str = "") -> str:

@@ -26,6 +26,10 @@ VALIDATION_NAMES = ("validation", "val", "valid", "dev")
 WHOLE = "all"  # the split of a source that has none
 
 
+class MissingSplitError(SurgeonError):
+    """A data set does not have the split that is asked for."""
+
+
 def open_data(
     spec: str, split: str | None = None, *, image_column: str | None = None, label_column: str | None = None
 ) -> ImageSet:
@@ -77,9 +81,9 @@ def choose_split(wanted: str | None, existing: Iterable[str], name: str) -> str:
         if candidate in splits:
             return candidate
     if splits == [WHOLE]:
-        raise SurgeonError(f"{name!r} has no splits, so there is no {wanted!r}.", "Leave --split out.")
+        raise MissingSplitError(f"{name!r} has no splits, so there is no {wanted!r}.", "Leave --split out.")
     problem = f"There is no split {wanted!r} in {name!r}" if wanted else f"{name!r} has no test or validation split"
-    raise SurgeonError(f"{problem}.", f"Pass --split with one of: {listing(splits)}.")
+    raise MissingSplitError(f"{problem}.", f"Pass --split with one of: {listing(splits)}.")
 
 
 # Digits and folders -----------------------------------------------------------------------------

@@ -56,6 +56,7 @@ class MomentExchange(nn.Module):
         self.groups = groups
         self.channels_per_group = channels_per_group
         self.positive_only = positive_only
+        self.seed = seed
         self.generator = own_generator(seed)
         self.permutation: Tensor | None = None
         self.mask: Tensor | None = None

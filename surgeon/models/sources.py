@@ -56,6 +56,8 @@ class Origin(Record):
     source: ModelSource | None = None
     preprocessing: Preprocessing | None = None
     weights: BaseWeights = BaseWeights(origin="unknown")
+    class_names: tuple[str, ...] | None = None
+    """Of the outputs, where they are known."""
     notes: tuple[str, ...] = ()
 
 

@@ -52,13 +52,15 @@ class SweepRequest:
     overwrite: bool = False
 
 
-def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress) -> Sweep:
+def run_sweep(
+    loaded: LoadedModel, request: SweepRequest, progress: Progress, images: ImageSet | None = None
+) -> Sweep:
     """Find the best setting, say whether the gain is real, and write what was found."""
     processes = Processes.launched()
     if request.output is not None:
         check_output(request.output, request.overwrite)
     parity = make_sweepable(loaded, request.layers) if request.axis == AlphaAxis.name else None
-    task = prepare(loaded, request.task)
+    task = prepare(loaded, request.task, images)
     choosing, confirming = _parts(task, request)
     metric = metrics[request.metric]
     axis = (AlphaAxis if request.axis == AlphaAxis.name else LambdaAxis)(task.model)

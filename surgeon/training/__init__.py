@@ -1,0 +1,1 @@
+"""Fine-tuning: recipes, the loop, and what happens after it."""

@@ -1,0 +1,142 @@
+"""Training images: which belong to a step is decided by seed and step alone, and so is what is done to each.
+
+Worker processes, not threads as in evaluation: the augmentations of timm and torchvision draw from
+the process's global generators, which are seeded here for every image. So neither the number of
+workers nor an interruption changes what a step sees.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from surgeon.augment.pipeline import Augmentation
+from surgeon.data.images import ImageSet, UnreadableImageError
+from surgeon.data.seeding import seed_from, seeded
+from surgeon.errors import SurgeonError
+
+Place = tuple[int, int]
+"""Epoch and index of an image."""
+
+
+@dataclass(frozen=True)
+class Order(Sampler[list[Place]]):
+    """The images of every step: each epoch in a new order, without a smaller last batch.
+
+    Of several processes, each takes its stretch of every batch.
+    """
+
+    images: int
+    batch_size: int
+    seed: int
+    first_step: int
+    steps: int
+    rank: int = 0
+    processes: int = 1
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.images // self.batch_size
+
+    def __len__(self) -> int:
+        return self.steps - self.first_step
+
+    def __iter__(self) -> Iterator[list[Place]]:
+        share = self.batch_size // self.processes
+        of_epoch, order = -1, np.empty(0, dtype=np.int64)
+        for step in range(self.first_step, self.steps):
+            epoch, number = divmod(step, self.steps_per_epoch)
+            if epoch != of_epoch:
+                of_epoch = epoch
+                order = np.random.default_rng(seed_from(self.seed, epoch)).permutation(self.images)
+            start = number * self.batch_size + self.rank * share
+            yield [(epoch, int(index)) for index in order[start : start + share]]
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """Bytes of one or more augmented copies of the same images (N, C, H, W), channels last, and their labels."""
+
+    copies: tuple[Tensor, ...]
+    labels: Tensor
+    indices: Tensor
+
+
+@dataclass(frozen=True)
+class _Example:
+    copies: tuple[Tensor, ...]
+    label: int
+    index: int
+
+
+class AugmentedImages(Dataset[_Example | UnreadableImageError]):
+    """Images as their augmentations leave them, one copy for each."""
+
+    def __init__(self, image_set: ImageSet, augmentations: Sequence[Augmentation], seed: int) -> None:
+        self.image_set = image_set
+        self.augmentations = augmentations
+        self.seed = seed
+
+    def __getitem__(self, place: Place) -> _Example | UnreadableImageError:
+        epoch, index = place
+        try:
+            image = self.image_set.image(index)
+        except UnreadableImageError as error:  # an exception would lose its parts on the way out of a worker
+            return error
+        copies = []
+        for number, augmentation in enumerate(self.augmentations):
+            with seeded(self.seed, epoch, index):  # the same crop for all copies
+                copy = augmentation.geometry(image)
+            with seeded(self.seed, epoch, index, number):
+                for operation in augmentation.image:
+                    copy = operation(copy)
+            pixels = torch.from_numpy(np.array(copy))
+            copies.append(pixels[..., None] if pixels.dim() == 2 else pixels)
+        return _Example(tuple(copies), int(self.image_set.labels[index]), index)
+
+
+class _Collate:
+    """A batch out of examples; an unreadable one is an error, or is left out."""
+
+    def __init__(self, skip_bad: bool) -> None:
+        self.skip_bad = skip_bad
+
+    def __call__(self, examples: list[_Example | UnreadableImageError]) -> TrainingBatch | SurgeonError:
+        good = [example for example in examples if isinstance(example, _Example)]
+        bad = [example for example in examples if isinstance(example, UnreadableImageError)]
+        if bad and not (self.skip_bad and len(good) > 1):
+            return SurgeonError(bad[0].message, bad[0].hint)
+        copies = zip(*(example.copies for example in good), strict=True)
+        return TrainingBatch(
+            tuple(torch.stack(images).permute(0, 3, 1, 2) for images in copies),
+            torch.tensor([example.label for example in good]),
+            torch.tensor([example.index for example in good]),
+        )
+
+
+def training_batches(images: AugmentedImages, order: Order, workers: int, skip_bad: bool) -> Iterator[TrainingBatch]:
+    """The batches of all steps from the first one on."""
+    loader = DataLoader(
+        images,
+        batch_sampler=order,
+        num_workers=workers,
+        collate_fn=_Collate(skip_bad),
+        worker_init_fn=_begin_worker,
+        prefetch_factor=4 if workers else None,
+    )
+    for batch in loader:
+        if isinstance(batch, SurgeonError):
+            raise batch
+        yield batch
+
+
+def _begin_worker(number: int) -> None:  # noqa: ARG001
+    """One thread each, and deaf to Ctrl-C, which is for the process that trains."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)

@@ -1,0 +1,259 @@
+"""The training loop.
+
+Everything random in a step follows from the recipe's seed and the step's number, so a run that is
+interrupted and resumed ends with the same weights, to the bit on a CPU, as one that was not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from surgeon.compute import keep_heap
+from surgeon.data.images import ImageSet
+from surgeon.data.seeding import seed_from
+from surgeon.data.transforms import normalise
+from surgeon.errors import ExitCode, SurgeonError, listing
+from surgeon.layers.crossnorm_unit import CrossNorm
+from surgeon.layers.moex import MomentExchange
+from surgeon.metrics import Metrics
+from surgeon.models.sources import Preprocessing
+from surgeon.processes import Processes
+from surgeon.results import Epoch
+from surgeon.training.images import AugmentedImages, Order, TrainingBatch, training_batches
+from surgeon.training.network import train_mode
+from surgeon.training.objective import Objective, Outcome
+from surgeon.training.recipe import Recipe
+from surgeon.training.schedule import Schedule
+from surgeon.training.state import State, load_state, save_state
+
+SECONDS_BETWEEN_SAVES = 120.0
+
+
+class Watcher(Protocol):
+    """Who is told how training goes."""
+
+    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float) -> None: ...
+
+    def epoch(self, epoch: Epoch) -> None: ...
+
+
+@dataclass
+class Running:
+    """Sums over the steps of an epoch so far."""
+
+    loss: float = 0.0
+    correct: float = 0.0
+    examples: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, loss: float, outcome_correct: float, examples: int, seconds: float) -> None:
+        self.loss += loss * examples
+        self.correct += outcome_correct
+        self.examples += examples
+        self.seconds += seconds
+
+
+@dataclass
+class Trainer:
+    """One run. `validate` measures a network on the validation images, `snapshot` saves a member."""
+
+    model: nn.Module
+    objective: Objective
+    optimizer: Any
+    schedule: Schedule
+    accelerator: Any
+    processes: Processes
+    recipe: Recipe
+    train: ImageSet
+    preprocessing: Preprocessing
+    batch_size: int
+    workers: int
+    skip_bad: bool
+    folder: Path
+    validate: Callable[[nn.Module], Metrics]
+    snapshot: Callable[[nn.Module, int], None]
+    watcher: Watcher
+    should_stop: Callable[[], bool]
+    memory_format: torch.memory_format = torch.contiguous_format
+    step: int = 0
+    epochs: list[Epoch] = field(default_factory=list)
+    running: Running = field(default_factory=Running)
+    seconds: float = 0.0
+    ema: Any = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.train) // self.batch_size
+
+    @property
+    def steps(self) -> int:
+        return self.steps_per_epoch * self.recipe.epochs
+
+    @property
+    def outcome(self) -> nn.Module:
+        """The network that counts: the averaged one, if there is one."""
+        return self.ema.module if self.ema is not None else self.model
+
+    def fit(self) -> None:
+        """Train from where the run is to its end."""
+        keep_heap()
+        network, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
+        train_mode(self.model, self.recipe)
+        order = Order(
+            len(self.train),
+            self.batch_size,
+            self.recipe.seed,
+            self.step,
+            self.steps,
+            self.processes.rank,
+            self.processes.count,
+        )
+        images = AugmentedImages(self.train, self.objective.augmentations, self.recipe.seed)
+        last = saved = time.perf_counter()
+        for batch in training_batches(images, order, self.workers, self.skip_bad):
+            loss, outcomes = self._take_step(network, batch)
+            self.step += 1
+            now = time.perf_counter()
+            self.running.add(
+                loss, float(sum(o.correct for o in outcomes)), sum(o.examples for o in outcomes), now - last
+            )
+            last = now
+            self._tell(loss)
+            epoch_ends = self.step % self.steps_per_epoch == 0
+            if epoch_ends:
+                self._end_epoch()
+            stopping = self.should_stop()
+            if epoch_ends or stopping or now - saved > SECONDS_BETWEEN_SAVES:
+                self.seconds += time.perf_counter() - saved
+                saved = time.perf_counter()
+                self.processes.only_first(self._save)
+            if stopping:
+                raise KeyboardInterrupt
+            last = time.perf_counter()
+
+    def _take_step(self, network: nn.Module, batch: TrainingBatch) -> tuple[float, list[Outcome]]:
+        generator = self._seed_step()
+        self.schedule.set(self.step)
+        parts = self.recipe.accumulate
+        outcomes = []
+        total = 0.0
+        for number in range(parts):
+            copies = tuple(self._prepared(copy.chunk(parts)[number]) for copy in batch.copies)
+            labels = batch.labels.chunk(parts)[number].to(copies[0].device)
+            last = number == parts - 1
+            with nullcontext() if last else self.accelerator.no_sync(network), self.accelerator.autocast():
+                outcome = self.objective(network, copies, labels, self._mixing, generator)
+                self._refuse_nan(outcome.loss, batch)
+                self.accelerator.backward(outcome.loss / parts)
+            total += float(outcome.loss.detach()) / parts
+            outcomes.append(outcome)
+        if self.recipe.clip_grad is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.clip_grad)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.ema is not None:
+            self.ema.update(self.model, step=self.step)
+        return total, outcomes
+
+    @property
+    def _mixing(self) -> bool:
+        return self.step < (self.recipe.epochs - self.recipe.unmixed_epochs) * self.steps_per_epoch
+
+    def _prepared(self, copy: Tensor) -> Tensor:
+        images = normalise(copy.to(self.accelerator.device, non_blocking=True), self.preprocessing)
+        return images.contiguous(memory_format=self.memory_format)
+
+    def _seed_step(self) -> torch.Generator:
+        """Everything that this step draws follows from its number."""
+        numbers = self.recipe.seed, self.step, self.processes.rank
+        torch.manual_seed(seed_from(*numbers, 0))
+        for module in self.model.modules():
+            if isinstance(module, MomentExchange | CrossNorm):
+                owner = module.turns if isinstance(module, CrossNorm) else module
+                if owner.generator is not None and owner.seed is not None:
+                    owner.generator.manual_seed(seed_from(owner.seed, *numbers))
+        return torch.Generator().manual_seed(seed_from(*numbers, 1))
+
+    def _refuse_nan(self, loss: Tensor, batch: TrainingBatch) -> None:
+        if torch.isfinite(loss.detach()):
+            return
+        epoch, step = divmod(self.step, self.steps_per_epoch)
+        first = listing((self.train.identity(int(index)) for index in batch.indices), limit=3)
+        raise SurgeonError(
+            f"The loss is {float(loss):g} in epoch {epoch + 1}, step {step + 1}, on a batch with {first}.",
+            f"Try a smaller --lr. The last good state is kept in {self.folder}.",
+            ExitCode.FAILED,
+        )
+
+    def _tell(self, loss: float) -> None:
+        epoch, done = divmod(self.step - 1, self.steps_per_epoch)
+        accuracy = self.running.correct / self.running.examples
+        self.watcher.step(epoch + 1, done + 1, self.steps_per_epoch, loss, accuracy)
+
+    def _end_epoch(self) -> None:
+        number = self.step // self.steps_per_epoch
+        sums = torch.tensor([self.running.loss, self.running.correct, self.running.examples], dtype=torch.float64)
+        if self.processes.count > 1:
+            sums = self.accelerator.reduce(sums.to(self.accelerator.device)).cpu()
+            self._average_buffers()
+        due = number % self.recipe.validate_every == 0 or number == self.recipe.epochs
+        metrics = self.validate(self.outcome) if due else None
+        train_mode(self.model, self.recipe)
+        self.epochs.append(
+            Epoch(
+                number=number,
+                loss=float(sums[0] / sums[2]),
+                accuracy=float(sums[1] / sums[2]),
+                learning_rate=max(group["lr"] for group in self.optimizer.param_groups),
+                validation=metrics,
+                seconds=self.running.seconds,
+                images_per_second=float(sums[2]) / self.running.seconds,
+            )
+        )
+        self.running = Running()
+        if self.recipe.snapshots > 1 and self.step % self.schedule.cycle == 0:
+            self.processes.only_first(lambda: self.snapshot(self.outcome, self.step // self.schedule.cycle))
+        self.watcher.epoch(self.epochs[-1])
+
+    def _average_buffers(self) -> None:
+        """Each process has the running statistics of its share of the images."""
+        for module in (self.model, self.ema.module) if self.ema is not None else (self.model,):
+            for buffer in module.buffers():
+                if buffer.is_floating_point():
+                    buffer.copy_(self.accelerator.reduce(buffer, reduction="mean"))
+
+    def _save(self) -> None:
+        save_state(
+            self.folder,
+            State(
+                step=self.step,
+                model=self.model.state_dict(),
+                optimizer=self.optimizer.state_dict(),
+                ema=self.ema.state_dict() if self.ema is not None else None,
+                epochs=[epoch.model_dump(mode="json") for epoch in self.epochs],
+                running=vars(self.running),
+                seconds=self.seconds,
+            ),
+        )
+
+    def resume(self) -> bool:
+        """Go back to the last saved state, if there is one."""
+        state = load_state(self.folder)
+        if state is None:
+            return False
+        self.model.load_state_dict(state.model)
+        self.optimizer.load_state_dict(state.optimizer)
+        if self.ema is not None and state.ema is not None:
+            self.ema.load_state_dict(state.ema)
+        self.step, self.seconds = state.step, state.seconds
+        self.epochs = [Epoch.model_validate(epoch) for epoch in state.epochs]
+        self.running = Running(**state.running)
+        return True

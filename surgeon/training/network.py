@@ -1,0 +1,145 @@
+"""The network to train: a head for the classes, the rewrites, and which of its parameters learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from surgeon.conversion import plan_conversion, rewrite
+from surgeon.errors import SurgeonError
+from surgeon.layers.surgical import SurgicalNorm
+from surgeon.models.sources import BaseWeights, LoadedModel, Preprocessing, build, example_inputs
+from surgeon.surgery.apply import apply_plan, current_plan
+from surgeon.surgery.inspect import layers_with_norm_free_path
+from surgeon.surgery.plan import ResolvedPlan
+from surgeon.training.recipe import Recipe
+
+NORMS = (SurgicalNorm, nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+
+
+def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
+    """The network with outputs for so many classes: a new head if it has another number of them.
+
+    A network without trained weights is drawn anew, so that the seed decides about all of it.
+    """
+    source = loaded.origin.source
+    if source is None:
+        raise SurgeonError(f"Only your code can build {loaded.name!r}, so its head cannot be replaced.")
+    random = loaded.origin.weights.origin == "random"
+    if _outputs(loaded) == classes and not random:
+        return loaded
+    source = source.model_copy(update={"arguments": {**source.arguments, "num_classes": classes}})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = apply_plan(build(source), current_plan(loaded.model))
+    if not random:
+        _copy_fitting(loaded.model, fresh)
+    origin = loaded.origin.model_copy(update={"source": source})
+    return LoadedModel(loaded.name, fresh, origin)
+
+
+def _outputs(loaded: LoadedModel) -> int:
+    inputs = example_inputs(loaded.origin, examples=1)
+    with torch.inference_mode():
+        logits = loaded.model.eval()(*(inputs or ()))
+    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
+        raise SurgeonError(f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned.")
+    return logits.shape[1]
+
+
+@torch.no_grad()
+def _copy_fitting(trained: nn.Module, fresh: nn.Module) -> None:
+    """Everything but what has another shape, which is the head."""
+    mine = fresh.state_dict()
+    for name, tensor in trained.state_dict().items():
+        if mine[name].shape == tensor.shape:
+            mine[name].copy_(tensor)
+
+
+def convert(loaded: LoadedModel, recipe: Recipe) -> str:
+    """Apply the recipe's rewrites, and tell what they are."""
+    if recipe.bn or recipe.insert:
+        planned = plan_conversion(loaded, recipe.bn, recipe.layers, recipe.insert)
+        rewrite(loaded, ResolvedPlan(operations=planned.operations, insertions=planned.insertions))
+    return current_plan(loaded.model).summary()
+
+
+def head_of(model: nn.Module) -> str:
+    """The name of the last layer that has weights."""
+    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    if not names:
+        raise SurgeonError("The network has no linear or convolutional layer that could be its head.")
+    return names[-1]
+
+
+def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """Gamma and beta of all normalisation layers."""
+    return {p for m in model.modules() if isinstance(m, NORMS) for p in m.parameters(recurse=False)}
+
+
+def choose_what_learns(model: nn.Module, recipe: Recipe) -> None:
+    """Let gradients reach only what the recipe trains."""
+    head, norms = head_of(model), norm_parameters(model)
+    for name, parameter in model.named_parameters():
+        in_head = name.startswith(f"{head}.")
+        if recipe.only == "norm":
+            learns = in_head or parameter in norms
+        else:
+            learns = in_head or not (
+                "backbone" in recipe.freeze or ("norm" in recipe.freeze and parameter in norms)
+            )
+        parameter.requires_grad_(learns)
+
+
+def train_mode(model: nn.Module, recipe: Recipe) -> None:
+    """Training mode, except for what is frozen: there, BatchNorm keeps its statistics and dropout is off."""
+    head = head_of(model)
+    model.train()
+    for name, module in model.named_modules():
+        if ("backbone" in recipe.freeze and name != head and not head.startswith(f"{name}.") and name) or (
+            "norm" in recipe.freeze and isinstance(module, NORMS)
+        ):
+            module.eval()
+
+
+def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> list[dict[str, Any]]:
+    """Parameters that learn, grouped by how fast and with what decay."""
+    head, norms = head_of(model), norm_parameters(model)
+    blocks = list(dict.fromkeys(block_of(name) for name, _ in model.named_parameters()))
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        in_head = name.startswith(f"{head}.")
+        below_top = len(blocks) - 1 - blocks.index(block_of(name))
+        scale = recipe.head_lr if in_head else recipe.layer_decay**below_top
+        decays = parameter in norms and decay_norms if parameter in norms else parameter.dim() > 1
+        groups.setdefault((scale, recipe.weight_decay if decays else 0.0), []).append(parameter)
+    return [
+        {"params": parameters, "lr_scale": scale, "weight_decay": decay}
+        for (scale, decay), parameters in groups.items()
+    ]
+
+
+def block_of(parameter: str) -> str:
+    """The block a parameter belongs to: layer1.0 of layer1.0.conv1.weight, conv1 of conv1.weight."""
+    parts = parameter.split(".")[:-1]
+    numbered = [at for at, part in enumerate(parts) if part.isdigit()]
+    return ".".join(parts[: numbered[0] + 1] if numbered else parts[:1])
+
+
+def has_residual_path(loaded: LoadedModel) -> bool:
+    """Whether many BatchNorm layers reach the output without meeting another: only residual additions do that."""
+    norms: list[nn.Module] = [m for m in loaded.model.modules() if isinstance(m, NORMS)]
+    reached = layers_with_norm_free_path(loaded.model, norms, example_inputs(loaded.origin))
+    return reached is not None and len(reached) > 1
+
+
+def with_images(loaded: LoadedModel, preprocessing: Preprocessing, class_names: tuple[str, ...] | None) -> None:
+    """Note which images the network will have been trained on."""
+    weights = BaseWeights(origin=loaded.origin.weights.origin, sha256=loaded.origin.weights.sha256)
+    loaded.origin = loaded.origin.model_copy(
+        update={"preprocessing": preprocessing, "weights": weights, "class_names": class_names}
+    )

@@ -1,0 +1,85 @@
+"""What a step minimises: cross-entropy on soft targets, for every way in which examples can be mixed.
+
+Cross-entropy is linear in the targets. So the sums of losses by which the papers state their methods
+(mixup's two terms, the three of MoEx with CutMix) are one cross-entropy with mixed targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from surgeon.augment.pipeline import Augmentation
+from surgeon.layers.moex import MomentExchange
+from surgeon.losses import jensen_shannon
+from surgeon.surgery.branches import branch
+
+Network = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The loss of a batch, and how many of how many examples were given their main label."""
+
+    loss: Tensor
+    correct: Tensor
+    examples: int
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The loss of a batch of one, two or three copies of the same images.
+
+    Two copies are those of a split network, each through its branch. Three are AugMix's: a clean one
+    and two augmented ones, whose predictions are to agree.
+    """
+
+    model: nn.Module
+    augmentations: Sequence[Augmentation]
+    classes: int
+    smoothing: float = 0.0
+    consistency: float = 0.0
+
+    def __call__(
+        self, network: Network, copies: Sequence[Tensor], labels: Tensor, mixing: bool, generator: torch.Generator
+    ) -> Outcome:
+        hard = F.one_hot(labels, self.classes).float()
+        images, targets = [], []
+        for copy, augmentation in zip(copies, self.augmentations, strict=True):
+            used = augmentation if mixing else augmentation.without_mixing()
+            mixed = used.of_batch(copy, hard, generator)
+            images.append(mixed[0])
+            targets.append(mixed[1])
+        logits = self._predict(network, torch.cat(images) if len(images) > 1 else images[0])
+        goal = self._exchanged(torch.cat(targets))
+        if self.consistency:
+            parts = logits.chunk(len(images))
+            loss = self._cross_entropy(parts[0], goal.chunk(len(images))[0])
+            loss = loss + self.consistency * jensen_shannon(parts)
+        else:
+            loss = self._cross_entropy(logits, goal)
+        correct = (logits.argmax(1) == goal.argmax(1)).sum()
+        return Outcome(loss, correct, len(logits))
+
+    def _predict(self, network: Network, images: Tensor) -> Tensor:
+        if len(self.augmentations) == 2:
+            with branch(self.model, "halves"):
+                return network(images)
+        return network(images)
+
+    def _exchanged(self, targets: Tensor) -> Tensor:
+        """MoEx: an example that took the moments of another also takes a part of its targets."""
+        for module in self.model.modules():
+            if isinstance(module, MomentExchange) and module.last is not None:
+                partners = targets[module.last.permutation.to(targets.device)]
+                targets = module.last.lam * targets + (1 - module.last.lam) * partners
+        return targets
+
+    def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if self.smoothing:
+            targets = targets * (1 - self.smoothing) + (1 - targets) * self.smoothing / (self.classes - 1)
+        return F.cross_entropy(logits.float(), targets)

@@ -1,0 +1,157 @@
+"""How to train: a strict YAML file in which every key is known, typed and documented."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from surgeon.errors import SurgeonError, count, did_you_mean, listing
+
+SHIPPED = Path(__file__).parents[1] / "assets" / "recipes"
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Specs = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+
+
+def key(default: Any, help: str, **constraints: Any) -> Any:
+    return Field(default, description=help, **constraints)
+
+
+class Recipe(BaseModel):
+    """Everything that decides what training does, apart from the network and the images."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bn: Specs = key((), "Rewrites of the BatchNorm layers, as for `convert --bn`.")
+    insert: Specs = key((), "Units to insert, as for `convert --insert`.")
+    layers: str | None = key(None, "Rewrite only these layers.")
+
+    augment: Specs = key(("standard",), "Augmentations, in the order of their kinds. See `surgeon ls augments`.")
+    strong: Specs = key(
+        ("strong",), "Augmentations of the copy that takes the auxiliary branch, if the network is split."
+    )
+    unmixed_epochs: int = key(0, "Last epochs in which examples are not mixed.", ge=0)
+    consistency: float = key(
+        0.0, "Weight of AugMix's consistency loss over a clean and two augmented copies; 0: none.", ge=0
+    )
+
+    epochs: int = key(10, "Passes over the training images.", ge=1)
+    batch_size: int | None = key(None, "Images per step, over all processes; default: 64, or fewer for few.", ge=2)
+    accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)
+    input_size: int | None = key(None, "Height and width of the images, if not the network's own.", ge=8)
+
+    optimizer: str = key("sgd", "An optimiser of timm's: sgd, adamw, lamb, …")
+    lr: float = key(0.01, "Learning rate at its highest.", gt=0)
+    momentum: float = key(0.9, "Of SGD.", ge=0, lt=1)
+    weight_decay: float = key(1e-4, "Of weights; of other parameters see norm_weight_decay.", ge=0)
+    norm_weight_decay: bool | None = key(
+        None, "Whether gamma and beta decay too; default: yes for networks with residual additions, as in the thesis."
+    )
+    head_lr: float = key(1.0, "Learning rate of the head, as a multiple.", gt=0)
+    layer_decay: float = key(1.0, "Learning rate of each layer as a multiple of that of the next one.", gt=0, le=1)
+    freeze: tuple[Literal["backbone", "norm"], ...] = key((), "backbone: train the head alone. norm: keep BatchNorm.")
+    only: Literal["norm"] | None = key(None, "norm: train gamma, beta and the head alone.")
+
+    schedule: Literal["cosine", "constant", "step"] = key("cosine", "Of the learning rate.")
+    milestones: tuple[float, ...] = key((0.5, 0.75), "When a step schedule divides the rate by 10, as shares.")
+    warmup_epochs: float = key(0.0, "Epochs (of each cycle) in which the learning rate rises.", ge=0)
+    snapshots: int = key(1, "Cycles of the schedule, each of which ends with a snapshot.", ge=1)
+
+    label_smoothing: float = key(0.0, "Spread evenly over the wrong classes.", ge=0, lt=1)
+    clip_grad: float | None = key(None, "Largest norm of the gradient.", gt=0)
+    ema: float | None = key(None, "Decay of an average of the weights, which is then what counts.", gt=0, lt=1)
+    precision: Literal["float32", "bfloat16", "float16"] = key("float32", "On accelerators; a CPU takes float32.")
+    seed: int = key(0, "Of the head, the order of the images and all augmentation.", ge=0)
+
+    validate_every: int = key(1, "Epochs between two looks at the validation images.", ge=1)
+    sweep: str | None = key("0:0.2:21", "Values of alpha to try on the validation images afterwards; null: none.")
+    sweep_metric: str = key("accuracy", "By which alpha and lambda are chosen.")
+    tta: str | None = key(None, "Views of each test image. See `surgeon ls views`.")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Recipe:
+        problems = []
+        if self.epochs % self.snapshots:
+            problems.append(f"epochs={self.epochs} is no multiple of snapshots={self.snapshots}")
+        if self.warmup_epochs >= self.epochs / self.snapshots:
+            problems.append(f"warmup_epochs={self.warmup_epochs:g} leaves no epoch for training")
+        if self.unmixed_epochs > self.epochs:
+            problems.append(f"unmixed_epochs={self.unmixed_epochs} is more than epochs={self.epochs}")
+        if self.only and self.freeze:
+            problems.append("only and freeze exclude each other")
+        if self.consistency and any(spec.split(":")[0] == "split" for spec in self.bn):
+            problems.append("consistency and split both want copies of their own of each image")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that come with surgeon, by name."""
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def find_recipe(name: str) -> Path:
+    """A file, or a shipped recipe."""
+    if (path := Path(name)).suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise SurgeonError(f"There is no recipe file {name!r}.", "Shipped ones are listed by `surgeon ls recipes`.")
+        return path
+    known = shipped_recipes()
+    if name not in known:
+        raise SurgeonError(
+            f"There is no recipe {name!r}.", did_you_mean(name, known) or "See `surgeon ls recipes`, or give a file."
+        )
+    return known[name]
+
+
+def load_recipe(name: str | None, changes: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe with some keys changed; without a name, the defaults."""
+    content = read_yaml(find_recipe(name)) if name is not None else {}
+    return check_recipe({**content, **(changes or {})}, name or "the options")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: {' '.join(str(error).split())}.") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SurgeonError(f"The recipe {str(path)!r} is no list of `key: value` lines.")
+    return content
+
+
+def check_recipe(content: Mapping[str, Any], name: str) -> Recipe:
+    """A recipe, or everything that is wrong with it at once."""
+    try:
+        return Recipe.model_validate(dict(content))
+    except ValidationError as error:
+        problems = [_problem(details) for details in error.errors()]
+        raise SurgeonError(
+            f"{count(len(problems), 'problem')} in {name}: {'; '.join(problems)}.",
+            f"Keys: {listing(Recipe.model_fields, limit=8)}; see `surgeon recipe keys`.",
+        ) from None
+
+
+def _problem(details: Any) -> str:
+    where = ".".join(map(str, details["loc"]))
+    if details["type"] == "extra_forbidden":
+        hint = did_you_mean(where, Recipe.model_fields)
+        return f"there is no key {where!r}" + (f" ({hint.rstrip('.?').lower()}?)" if hint else "")
+    message = details["msg"].removeprefix("Value error, ")
+    return f"{where}={details['input']!r}: {message}" if where else message
+
+
+def as_yaml(recipe: Recipe) -> str:
+    """Every key of a recipe, spelled out."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,46 @@
+"""The learning rate of every step: timm's schedules, once or in cycles that each end with a snapshot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from surgeon.errors import SurgeonError
+from surgeon.training.recipe import Recipe
+
+
+class Schedule:
+    """Sets the learning rate of a step; it remembers nothing, so training can go on anywhere."""
+
+    def __init__(self, optimizer: Any, recipe: Recipe, steps: int) -> None:
+        from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler
+
+        self.cycle = steps // recipe.snapshots
+        warmup = round(self.cycle * recipe.warmup_epochs / (recipe.epochs / recipe.snapshots))
+        shared: dict[str, Any] = {
+            "t_in_epochs": False,
+            "warmup_t": warmup,
+            "warmup_lr_init": recipe.lr / (warmup + 1),
+            "warmup_prefix": True,
+        }
+        if recipe.schedule == "cosine":
+            self._scheduler = CosineLRScheduler(optimizer, t_initial=max(1, self.cycle - warmup), **shared)
+        else:
+            shares = recipe.milestones if recipe.schedule == "step" else ()
+            milestones = [round(share * (self.cycle - warmup)) for share in shares]
+            self._scheduler = MultiStepLRScheduler(optimizer, decay_t=milestones, decay_rate=0.1, **shared)
+
+    def set(self, step: int) -> None:
+        self._scheduler.step_update(step % self.cycle)
+
+
+def make_optimizer(groups: list[dict[str, Any]], recipe: Recipe) -> Any:
+    """An optimiser of timm's."""
+    from timm.optim import create_optimizer_v2, list_optimizers
+
+    if recipe.optimizer.lower() not in list_optimizers():
+        raise SurgeonError(
+            f"There is no optimiser {recipe.optimizer!r} in timm.", "Common ones are sgd, adamw, lamb and lion."
+        )
+    return create_optimizer_v2(
+        groups, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay, momentum=recipe.momentum
+    )

@@ -1,0 +1,102 @@
+"""The images to train on, those to choose by, and those that are looked at once, at the very end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from surgeon.data.images import ImageSet
+from surgeon.data.sources import WHOLE, MissingSplitError
+from surgeon.data.splits import limit, rest
+from surgeon.errors import SurgeonError, count, listing
+from surgeon.task import Request, open_images
+
+HELD_BACK = 0.1
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Three disjoint sets of images with the same classes; `test` is None where there is none."""
+
+    train: ImageSet
+    validation: ImageSet
+    test: ImageSet | None
+    held_back: bool
+    """Whether the validation images were taken out of the training images."""
+
+
+def open_splits(request: Request) -> Splits:
+    """Open all splits of a data set; without validation images, a tenth of the training images is held back."""
+    whole = _open(request, "train")
+    if whole is None:
+        whole = open_images(replace(request, split=None))
+        if whole.split != WHOLE:
+            raise SurgeonError(f"{whole.name!r} has no split 'train' to train on.", "Put training images into train/.")
+    validation, test = _open(request, "validation"), _open(request, "test")
+    train = whole
+    if validation is None:
+        train, validation = _hold_back(whole)
+    for images in (validation, test):
+        if images is not None:
+            _check(train, images)
+    return Splits(train, validation, test, held_back=validation.split == train.split)
+
+
+def _open(request: Request, split: str) -> ImageSet | None:
+    try:
+        return open_images(replace(request, split=split))
+    except MissingSplitError:
+        return None
+
+
+def _hold_back(images: ImageSet) -> tuple[ImageSet, ImageSet]:
+    """Every class keeps at least one training image."""
+    numbers = np.bincount(images.labels)
+    eligible = np.flatnonzero(numbers[images.labels] > 1)
+    if len(eligible) == 0:
+        raise SurgeonError(
+            f"{images.name!r} has one image per class, so none can be held back for validation.",
+            "Give it a validation split, or more images.",
+        )
+    wanted = max(1, round(HELD_BACK * len(eligible)))
+    chosen = eligible[limit(images.labels[eligible], wanted)]
+    return images.subset(rest(len(images), chosen)), images.subset(chosen)
+
+
+def _check(train: ImageSet, images: ImageSet) -> None:
+    """Labels have to mean the same in both, and every one has to be trained."""
+    if train.names_known and images.names_known and train.class_names != images.class_names:
+        raise SurgeonError(
+            f"The splits {train.split!r} and {images.split!r} of {train.name!r} name their classes differently."
+        )
+    unknown = np.setdiff1d(images.labels, train.labels)
+    if len(unknown):
+        names = listing((repr(_name(images, label)) for label in unknown), limit=3)
+        what = "class" if len(unknown) == 1 else f"{len(unknown)} classes"
+        raise SurgeonError(
+            f"The split {images.split!r} of {train.name!r} has {what} without a training image: {names}.",
+            "Add training images, or remove the class.",
+        )
+
+
+def check_training_images(train: ImageSet, batch_size: int) -> None:
+    """Refuse classes without images, and batches that cannot be filled."""
+    empty = np.setdiff1d(np.arange(len(train.class_names)), train.labels)
+    if len(empty):
+        names = listing((repr(_name(train, label)) for label in empty), limit=3)
+        what = "A class has" if len(empty) == 1 else f"{len(empty)} classes have"
+        raise SurgeonError(
+            f"{what} no training image in {train.name!r}: {names}.", "Add images, or remove the empty class folders."
+        )
+    if len(np.unique(train.labels)) < 2:
+        raise SurgeonError(f"{train.name!r} has only one class, so there is nothing to learn.")
+    if batch_size > len(train):
+        raise SurgeonError(
+            f"A batch of {batch_size} is larger than the {count(len(train), 'training image')}.",
+            f"Pass --batch-size {len(train)} or less.",
+        )
+
+
+def _name(images: ImageSet, label: int) -> str:
+    return images.class_names[label] if label < len(images.class_names) else str(label)
