@@ -1,14 +1,17 @@
-"""The loss of a step in which examples were mixed: each example has several labels, each with its weight."""
+"""Losses of steps in which examples were mixed, or in which one example is predicted several times."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from surgeon.layers.moex import Exchange
+
+LEAST_LOG_PROBABILITY = -1e4  # below it the probability is zero in any precision
 
 
 class CutMix(NamedTuple):
@@ -55,3 +58,18 @@ def _weighted(loss: Tensor, weight: float | Tensor) -> Tensor:
     if isinstance(weight, Tensor) and weight.dim() > 0 and loss.dim() == 0:
         raise ValueError('One weight per example needs one loss per example: a criterion with reduction="none"')
     return (loss * (weight.to(loss.device) if isinstance(weight, Tensor) else weight)).mean()
+
+
+def jensen_shannon(logits: Sequence[Tensor]) -> Tensor:
+    """How far several predictions (N, classes) for the same images are apart: AugMix's consistency loss.
+
+    The Jensen-Shannon divergence: the mean divergence of each prediction from their average, averaged over the images;
+    between 0 and the logarithm of the number of predictions. It is computed in log space and float32. AugMix adds 12
+    times this of the clean image and two augmentations to the cross-entropy of the clean one.
+    """
+    if len(logits) < 2:
+        raise ValueError(f"A divergence needs two predictions or more, not {len(logits)}")
+    # A class that is impossible (a logit of -inf) counts as very improbable: zero times infinity is no number.
+    logs = torch.stack([one.float().log_softmax(dim=-1).clamp_min(LEAST_LOG_PROBABILITY) for one in logits])
+    average = logs.logsumexp(dim=0) - math.log(len(logits))
+    return (logs.exp() * (logs - average)).sum(dim=-1).mean()
