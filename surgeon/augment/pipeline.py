@@ -16,7 +16,6 @@ from surgeon.errors import SurgeonError, listing
 from surgeon.options import parse_spec
 
 if TYPE_CHECKING:
-    from PIL import Image
     from torch import Generator, Tensor
 
     from surgeon.models.sources import Preprocessing
@@ -43,13 +42,15 @@ class Augmentation:
         return images, targets
 
 
-def build(specs: Sequence[str], preprocessing: Preprocessing) -> Augmentation:
-    """The augmentation that the specs ask for; without a crop of its own, that of evaluation."""
+def build(specs: Sequence[str], preprocessing: Preprocessing, crop: str | None = None) -> Augmentation:
+    """The augmentation that the specs ask for; where they say nothing of the crop, `crop` or that of evaluation."""
     from surgeon.augment.geometry import evaluation_geometry
 
     made: dict[Kind, list[Any]] = {kind: [] for kind in Kind}
     for kind, operation in _operations(specs, preprocessing):
         made[kind].append(operation)
+    if crop is not None and not made[Kind.GEOMETRY]:
+        made[Kind.GEOMETRY] = [operation for _, operation in _operations([crop], preprocessing)]
     if len(made[Kind.GEOMETRY]) > 1:
         raise SurgeonError("Only one augmentation can choose the crop.", f"Given: {listing(specs)}.")
     return Augmentation(

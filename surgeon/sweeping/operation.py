@@ -52,9 +52,7 @@ class SweepRequest:
     overwrite: bool = False
 
 
-def run_sweep(
-    loaded: LoadedModel, request: SweepRequest, progress: Progress, images: ImageSet | None = None
-) -> Sweep:
+def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, images: ImageSet | None = None) -> Sweep:
     """Find the best setting, say whether the gain is real, and write what was found."""
     processes = Processes.launched()
     if request.output is not None:

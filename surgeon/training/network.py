@@ -87,9 +87,7 @@ def choose_what_learns(model: nn.Module, recipe: Recipe) -> None:
         if recipe.only == "norm":
             learns = in_head or parameter in norms
         else:
-            learns = in_head or not (
-                "backbone" in recipe.freeze or ("norm" in recipe.freeze and parameter in norms)
-            )
+            learns = in_head or not ("backbone" in recipe.freeze or ("norm" in recipe.freeze and parameter in norms))
         parameter.requires_grad_(learns)
 
 

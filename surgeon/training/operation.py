@@ -20,17 +20,15 @@ from surgeon.atomic import check_destination, staged
 from surgeon.augment.pipeline import Augmentation, build
 from surgeon.compute import Precision, pick_device, usable_precision
 from surgeon.conversion import state_sha256
-from surgeon.data.images import ImageSet
 from surgeon.data.loaders import batches, usable_cores
 from surgeon.errors import ExitCode, SurgeonError, count, listing
 from surgeon.evaluation import run_evaluation
 from surgeon.metrics import Metrics, Scores, summarise
-from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.models.sources import LoadedModel
 from surgeon.processes import Processes
 from surgeon.results import FineTuning
 from surgeon.scoring import Manner, score
 from surgeon.surgery.apply import surgical_layers
-from surgeon.surgery.plan import Request as Rewriting
 from surgeon.sweeping.operation import SweepRequest, run_sweep
 from surgeon.sweeping.values import parse_values
 from surgeon.task import SMALL_IMAGE, Request
@@ -46,6 +44,7 @@ RECIPE, RUN, RESULT, LOGITS = "recipe.yaml", "run.json", "result.json", "test-lo
 CHECKPOINT, SNAPSHOTS, SWEEPS = "checkpoint", "snapshots", {"alpha": "sweep-alpha", "lambda": "sweep-lambda"}
 DEFAULT_BATCH = 64
 LAMBDAS = "0:1:11"
+CROP = "standard"
 
 Progress = Callable[[str, int, int], None]
 
@@ -190,9 +189,9 @@ class _Run:
 
     def _augmentations(self) -> tuple[Augmentation, ...]:
         """One for each copy that a step takes of an image."""
-        given = build(self.recipe.augment, self.preprocessing)
+        given = build(self.recipe.augment, self.preprocessing, CROP)
         if any(layer.aux is not None for layer in surgical_layers(self.loaded.model).values()):
-            return given, build(self.recipe.strong, self.preprocessing)
+            return given, build(self.recipe.strong, self.preprocessing, CROP)
         if self.recipe.consistency:
             return replace(given, image=()), given, given
         return (given,)
@@ -318,9 +317,8 @@ def _check_division(batch_size: int, processes: int, recipe: Recipe) -> None:
     parts = processes * recipe.accumulate
     if batch_size % parts:
         raise SurgeonError(
-            f"A batch of {batch_size} cannot be shared evenly by {count(processes, 'process').replace('ss', 'sse', 1) if processes > 1 else '1 process'}"
-            f" and {count(recipe.accumulate, 'part')} each.",
-            f"Choose a multiple of {parts}.",
+            f"A batch of {batch_size} cannot be cut into {parts} equal parts ({processes} x {recipe.accumulate}).",
+            f"Choose a batch size that is a multiple of {parts}.",
         )
     if batch_size // parts < 2:
         raise SurgeonError(f"A batch of {batch_size} leaves one image for each of {parts} parts.", "Use more images.")
@@ -396,7 +394,10 @@ class Tracked:
         self.watcher.epoch(epoch)
         values = {"train/loss": epoch.loss, "train/accuracy": epoch.accuracy, "learning_rate": epoch.learning_rate}
         if epoch.validation is not None:
-            values |= {"validation/accuracy": epoch.validation.accuracy, "validation/cross_entropy": epoch.validation.cross_entropy}
+            values |= {
+                "validation/accuracy": epoch.validation.accuracy,
+                "validation/cross_entropy": epoch.validation.cross_entropy,
+            }
         self.accelerator.log(values, step=epoch.number)
 
 

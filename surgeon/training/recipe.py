@@ -34,7 +34,9 @@ class Recipe(BaseModel):
     insert: Specs = key((), "Units to insert, as for `convert --insert`.")
     layers: str | None = key(None, "Rewrite only these layers.")
 
-    augment: Specs = key(("standard",), "Augmentations, in the order of their kinds. See `surgeon ls augments`.")
+    augment: Specs = key(
+        (), "Augmentations, on top of `standard` unless they choose the crop. See `surgeon ls augments`."
+    )
     strong: Specs = key(
         ("strong",), "Augmentations of the copy that takes the auxiliary branch, if the network is split."
     )

@@ -1,0 +1,221 @@
+"""`surgeon finetune`: train a network for other classes or other images, with a recipe."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.cli import options, output
+from surgeon.errors import SurgeonError, count
+from surgeon.report.wording import preprocessing_text
+
+if TYPE_CHECKING:
+    from surgeon.results import Epoch, FineTuning
+
+EPOCHS, LEARNING, REWRITING = "Training", "What learns", "Rewriting and augmentation"
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("finetune")(output.reporting_errors(finetune))
+
+
+def finetune(
+    model: options.Model,
+    data: options.Data,
+    folder: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the run lives: state, curves, checkpoint.")
+    ],
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", "-r", metavar="R", help="A file, or one of `surgeon ls recipes`.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; see `surgeon recipe keys`."),
+    ] = None,
+    bn: Annotated[
+        list[str] | None, typer.Option("--bn", metavar="SPEC", help="As for convert.", rich_help_panel=REWRITING)
+    ] = None,
+    insert: Annotated[
+        list[str] | None, typer.Option("--insert", metavar="SPEC", help="As for convert.", rich_help_panel=REWRITING)
+    ] = None,
+    augment: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--augment",
+            metavar="SPEC",
+            help="vh-mixup:p=0.5, cutout…; repeatable. Comes on top of `standard` unless it has a crop of its own.",
+            rich_help_panel=REWRITING,
+        ),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, rich_help_panel=EPOCHS)] = None,
+    lr: Annotated[
+        float | None, typer.Option("--lr", metavar="X", help="Highest learning rate.", rich_help_panel=EPOCHS)
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", metavar="N", min=2, help="Images per step.", rich_help_panel=EPOCHS)
+    ] = None,
+    snapshots: Annotated[
+        int | None,
+        typer.Option("--snapshots", metavar="M", min=1, help="Cycles, each with a snapshot.", rich_help_panel=EPOCHS),
+    ] = None,
+    ema: Annotated[
+        float | None, typer.Option("--ema", metavar="D", help="Average the weights.", rich_help_panel=EPOCHS)
+    ] = None,
+    label_smoothing: Annotated[
+        float | None, typer.Option("--label-smoothing", metavar="S", rich_help_panel=EPOCHS)
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, rich_help_panel=EPOCHS)] = None,
+    freeze_backbone: Annotated[
+        bool, typer.Option("--freeze-backbone", help="Train the head alone.", rich_help_panel=LEARNING)
+    ] = False,
+    freeze_norm: Annotated[
+        bool, typer.Option("--freeze-norm", help="Keep BatchNorm as it is.", rich_help_panel=LEARNING)
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="norm", help="Train gamma, beta and the head.", rich_help_panel=LEARNING),
+    ] = None,
+    norm_weight_decay: Annotated[
+        bool | None,
+        typer.Option(
+            "--norm-weight-decay/--no-norm-weight-decay",
+            help="Of gamma and beta. Default: on for residual networks.",
+            rich_help_panel=LEARNING,
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin afresh in a folder that holds a run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
+    track: Annotated[
+        str | None, typer.Option("--track", metavar="TOOL", help="tensorboard, wandb… (through Accelerate).")
+    ] = None,
+    tta: options.Tta = None,
+    limit: options.Limit = None,
+    input_size: options.InputSize = None,
+    skip_bad: options.SkipBad = False,
+    image_column: options.ImageColumn = None,
+    label_column: options.LabelColumn = None,
+    workers: options.Workers = None,
+    device: options.Device = None,
+    weights: options.Weights = None,
+    pretrained: options.Pretrained = True,
+    as_json: options.Json = False,
+) -> None:
+    """Fine-tune a network on your images; afterwards choose alpha on validation images and test once."""
+    from surgeon.models.names import check_model_name
+    from surgeon.training.recipe import as_yaml, load_recipe
+
+    freeze = tuple(name for name, wanted in (("backbone", freeze_backbone), ("norm", freeze_norm)) if wanted)
+    given = {
+        "bn": bn, "insert": insert, "augment": augment, "epochs": epochs, "lr": lr, "batch_size": batch_size,
+        "snapshots": snapshots, "ema": ema, "label_smoothing": label_smoothing, "seed": seed,
+        "freeze": freeze or None, "only": only, "norm_weight_decay": norm_weight_decay, "tta": tta,
+        "input_size": input_size,
+    }  # fmt: skip
+    settings = load_recipe(
+        recipe, {key: value for key, value in given.items() if value not in (None, [])} | _changes(changes or [])
+    )
+    check_model_name(model)
+    with output.working("Loading torch and timm…"):
+        from surgeon import checkpoint
+        from surgeon.task import Request
+        from surgeon.training.operation import FinetuneRequest, check_run_folder, run_finetuning
+    request = FinetuneRequest(
+        task=Request(
+            data=data,
+            limit=limit,
+            image_column=image_column,
+            label_column=label_column,
+            skip_bad=skip_bad,
+            workers=workers,
+            device=device,
+        ),
+        recipe=settings,
+        output=folder,
+        resume=resume,
+        overwrite=overwrite,
+        track=track,
+    )
+    check_run_folder(request)
+    output.say(f"[bold]{escape(model)}[/] on {escape(data)}: {count(settings.epochs, 'epoch')}")
+    if dry_run:
+        output.emit_lines([as_yaml(settings).rstrip()])
+        return
+    with output.progress_bar("steps/s") as bar:
+        result = run_finetuning(
+            lambda: checkpoint.open_model(model, weights=weights, pretrained=pretrained),
+            request,
+            Told(bar, settings.epochs),
+            bar,
+        )
+    if as_json:
+        output.emit_json(result.model_dump_json(indent=2))
+    else:
+        describe(result, folder)
+
+
+def _changes(texts: list[str]) -> dict[str, Any]:
+    """`key=value` with the value as YAML has it."""
+    changes = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise SurgeonError(f"--set {text!r} is not of the form KEY=VALUE.")
+        try:
+            changes[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise SurgeonError(f"--set {key}: {value!r} is not a YAML value.") from None
+    return changes
+
+
+class Told:
+    """Shows steps as a bar and epochs as lines."""
+
+    def __init__(self, bar: output.ProgressBar, epochs: int) -> None:
+        self.bar = bar
+        self.epochs = epochs
+        self.began = time.perf_counter()
+
+    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float) -> None:
+        whole = of * self.epochs
+        self.bar("training", (epoch - 1) * of + done, whole, f"loss {loss:.3f}, accuracy {accuracy:.1%}")
+
+    def epoch(self, epoch: Epoch) -> None:
+        validation = ""
+        if epoch.validation is not None:
+            validation = (
+                f"  validation {epoch.validation.accuracy:6.2%}, cross-entropy {epoch.validation.cross_entropy:.4f}"
+            )
+        output.say(
+            f"epoch {epoch.number:>3}/{self.epochs}  loss {epoch.loss:.4f}  accuracy {epoch.accuracy:6.2%}{validation}"
+            f"  [dim]{epoch.images_per_second:,.0f} images/s[/]"
+        )
+
+
+def describe(result: FineTuning, folder: Path) -> None:
+    """Tell people what came out."""
+    output.say(f"  rewrites       {escape(result.rewrites) or 'none'}")
+    output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
+    held_back = " (a tenth of the training images)" if result.held_back else ""
+    images = f"{result.train_images:,} to train, {result.validation_images:,} to choose by{held_back}"
+    output.say(f"  images         {images}, {result.test_images:,} to test")
+    for sentence in result.settings:
+        output.say(f"• {escape(sentence)}")
+    table = Table()
+    for column in ("images", "accuracy", "cross-entropy", "ECE"):
+        table.add_column(column, justify="left" if column == "images" else "right")
+    for name, metrics in (("validation, as trained", result.validation), ("test, once, as saved", result.test)):
+        if metrics is not None:
+            table.add_row(
+                name, f"{metrics.accuracy:.2%}", f"{metrics.cross_entropy:.4f}", f"{metrics.value('ece'):.4f}"
+            )
+    output.show(table)
+    if result.test is None:
+        output.say("There are no test images: what was chosen by the validation images looks too good on them.")
+    output.say(f"Checkpoint: {result.checkpoint}   report: {folder}/report.html, result.json, curves.png")
