@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,7 +100,10 @@ def finetune(
     skip_bad: options.SkipBad = False,
     image_column: options.ImageColumn = None,
     label_column: options.LabelColumn = None,
-    workers: options.Workers = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", min=0, help="Processes that decode and augment; 0: only this one."),
+    ] = None,
     device: options.Device = None,
     weights: options.Weights = None,
     pretrained: options.Pretrained = True,
@@ -143,7 +145,6 @@ def finetune(
         track=track,
     )
     check_run_folder(request)
-    output.say(f"[bold]{escape(model)}[/] on {escape(data)}: {count(settings.epochs, 'epoch')}")
     if dry_run:
         output.emit_lines([as_yaml(settings).rstrip()])
         return
@@ -151,7 +152,7 @@ def finetune(
         result = run_finetuning(
             lambda: checkpoint.open_model(model, weights=weights, pretrained=pretrained),
             request,
-            Told(bar, settings.epochs),
+            Told(bar, f"[bold]{escape(model)}[/] on {escape(data)}", settings.epochs),
             bar,
         )
     if as_json:
@@ -177,12 +178,15 @@ def _changes(texts: list[str]) -> dict[str, Any]:
 class Told:
     """Shows steps as a bar and epochs as lines."""
 
-    def __init__(self, bar: output.ProgressBar, epochs: int) -> None:
+    def __init__(self, bar: output.ProgressBar, headline: str, epochs: int) -> None:
         self.bar = bar
+        self.headline = headline
         self.epochs = epochs
-        self.began = time.perf_counter()
 
     def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float) -> None:
+        if self.headline:
+            output.say(f"{self.headline}: {count(self.epochs, 'epoch')} of {count(of, 'step')}")
+            self.headline = ""
         whole = of * self.epochs
         self.bar("training", (epoch - 1) * of + done, whole, f"loss {loss:.3f}, accuracy {accuracy:.1%}")
 

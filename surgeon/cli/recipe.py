@@ -1,0 +1,73 @@
+"""`surgeon recipe`: look at a recipe, or copy one to change it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.cli import output
+from surgeon.errors import ExitCode, SurgeonError
+
+app = typer.Typer(no_args_is_help=True, help="Show, copy and check the recipes of `finetune`.")
+Name = Annotated[str, typer.Argument(metavar="RECIPE", help="A file, or one of `surgeon ls recipes`.")]
+
+
+def add_to(parent: typer.Typer) -> None:
+    app.command("show")(output.reporting_errors(show))
+    app.command("copy")(output.reporting_errors(copy))
+    app.command("check")(output.reporting_errors(check))
+    app.command("keys")(output.reporting_errors(keys))
+    parent.add_typer(app, name="recipe")
+
+
+def show(name: Name) -> None:
+    """Print a recipe as it is."""
+    from surgeon.training.recipe import find_recipe, load_recipe
+
+    load_recipe(name)
+    output.emit_lines([find_recipe(name).read_text(encoding="utf-8").rstrip()])
+
+
+def copy(
+    name: Name,
+    destination: Annotated[Path, typer.Argument(metavar="FILE", help="Where to: a .yaml file.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+) -> None:
+    """Copy a recipe to a file of your own, to be changed and used with --recipe FILE."""
+    from surgeon.training.recipe import find_recipe
+
+    text = find_recipe(name).read_text(encoding="utf-8")
+    if destination.suffix not in (".yaml", ".yml"):
+        raise SurgeonError(f"{destination} is no .yaml file.", f"Write {destination}.yaml.")
+    if destination.exists() and not overwrite:
+        raise SurgeonError(f"{destination} already exists.", "Pass --overwrite to replace it.")
+    try:
+        destination.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SurgeonError(f"Could not write {destination}: {error.strerror}.", exit_code=ExitCode.FAILED) from error
+    output.say(f"Copied to {escape(str(destination))}: use it with --recipe {escape(str(destination))}")
+
+
+def check(name: Name) -> None:
+    """Check a recipe; every mistake is told at once."""
+    from surgeon.training.recipe import load_recipe
+
+    load_recipe(name)
+    output.say(f"{escape(name)} is a valid recipe.")
+
+
+def keys() -> None:
+    """Every key that a recipe can have, with its default."""
+    from surgeon.training.recipe import Recipe
+
+    table = Table(title="Keys of a recipe", title_justify="left")
+    for column in ("key", "default", "what it does"):
+        table.add_column(column, overflow="fold")
+    for key, field in Recipe.model_fields.items():
+        default = field.default if field.default not in ((), None) else "–"
+        table.add_row(key, escape(str(default)), escape(field.description or ""))
+    output.show(table)

@@ -1,0 +1,309 @@
+"""`surgeon finetune`: a run ends in a checkpoint that other commands confirm, and can be stopped anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import surgeon
+from surgeon.augment.base import Kind, augments
+from surgeon.inserts import inserts
+from surgeon.norms import norms
+from tests.cli.running import command, document, done, invoke, refusal
+
+DIGITS = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "--batch-size", 20, "--workers", 0)
+QUICK = (*DIGITS, "--epochs", 2, "--set", "sweep=null")
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoint" / "model.safetensors")
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    done(*QUICK, "-o", folder)
+    return folder
+
+
+def test_a_run_leaves_a_checkpoint_that_eval_confirms(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = document(*DIGITS, "--epochs", 2, "--lr", 0.05, "-o", run)
+    assert result == json.loads((run / "result.json").read_text("utf-8"))
+    assert {"recipe.yaml", "state.pt", "curves.png", "report.html", "checkpoint", "sweep-alpha"} <= {
+        entry.name for entry in run.iterdir()
+    }
+    done("verify", run / "checkpoint")
+    again = document("eval", run / "checkpoint", "--data", "digits", "--split", "test", "--limit", 80)
+    assert again["metrics"] == result["test"]
+    assert len(result["epochs"]) == 2
+    assert any("alpha = " in sentence for sentence in result["settings"])
+
+
+def test_the_same_command_gives_the_same_weights_whatever_the_number_of_workers(
+    tmp_path: Path, uninterrupted: Path
+) -> None:
+    done(*QUICK, "--workers", 2, "-o", tmp_path / "run")
+    assert same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+def test_another_seed_gives_other_weights(tmp_path: Path, uninterrupted: Path) -> None:
+    done(*QUICK, "--seed", 1, "-o", tmp_path / "run")
+    assert not same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+STOP_AT_STEP = """
+import os, signal, sys
+from surgeon.training import loop
+from surgeon.cli.app import main
+
+loop.SECONDS_BETWEEN_SAVES = 0.0
+tell = loop.Trainer._tell
+
+def tell_and_stop(trainer, loss):
+    tell(trainer, loss)
+    if trainer.step == {step}:
+        os.kill(os.getpid(), signal.{signal})
+
+loop.Trainer._tell = tell_and_stop
+main()
+"""
+
+
+@pytest.mark.parametrize(("name", "step", "code"), [("SIGKILL", 3, -9), ("SIGKILL", 4, -9), ("SIGINT", 6, 130)])
+def test_a_stopped_run_ends_with_the_same_weights(
+    name: str, step: int, code: int, tmp_path: Path, uninterrupted: Path
+) -> None:
+    run = tmp_path / "run"
+    arguments = [str(argument) for argument in (*QUICK, "-o", run)]
+    program = STOP_AT_STEP.format(step=step, signal=name)
+    python = command()[0]
+    stopped = subprocess.run([python, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert stopped.returncode == code, stopped.stderr
+    assert not (run / "checkpoint").exists()
+    done(*QUICK, "-o", run, "--resume")
+    assert same(weights(run), weights(uninterrupted))
+
+
+def test_every_kind_of_state_survives_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Averaged weights, momentum of AdamW, mixing, random units with generators of their own, snapshots."""
+    options = (
+        *(*QUICK, "--epochs", 4, "--snapshots", 2, "--ema", 0.9, "--augment", "vh-mixup", "--augment", "cutout"),
+        *("--insert", "crossnorm:seed=3,p=1", "--insert", "moex:seed=5", "--set", "optimizer=adamw"),
+        *("--set", "warmup_epochs=0.5", "--set", "unmixed_epochs=1"),
+    )
+    done(*options, "-o", tmp_path / "whole")
+    from surgeon.training import loop
+
+    take = loop.Trainer._take_step
+
+    def fail(trainer: Any, *arguments: Any) -> Any:
+        if trainer.step == 7:
+            raise OSError("the power is gone")
+        return take(trainer, *arguments)
+
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(loop.Trainer, "_take_step", fail)
+    assert invoke(*options, "-o", tmp_path / "broken").code == 1
+    monkeypatch.undo()
+    done(*options, "-o", tmp_path / "broken", "--resume")
+    assert same(weights(tmp_path / "broken"), weights(tmp_path / "whole"))
+    for number in (1, 2):
+        members = [tmp_path / run / "snapshots" / str(number) / "model.safetensors" for run in ("whole", "broken")]
+        assert same(*map(load_file, members))
+    assert not same(*(load_file(tmp_path / "whole" / "snapshots" / n / "model.safetensors") for n in "12"))
+
+
+def test_a_full_disk_leaves_the_last_good_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from surgeon.training import state
+
+    run = tmp_path / "run"
+    save, calls = torch.save, []
+
+    def full(content: Any, path: Path) -> None:
+        calls.append(path)
+        if len(calls) == 2:
+            path.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        save(content, path)
+
+    monkeypatch.setattr(state.torch, "save", full)
+    message = invoke(*QUICK, "-o", run)
+    assert message.code == 1
+    assert "No space left" in message.stderr
+    monkeypatch.undo()
+    assert state.load_state(run).step == 4  # type: ignore[union-attr]
+    done(*QUICK, "-o", run, "--resume")
+
+
+def test_resuming_a_finished_run_tells_its_result(uninterrupted: Path) -> None:
+    before = (uninterrupted / "result.json").read_bytes()
+    assert "validation" in done(*QUICK, "-o", uninterrupted, "--resume").stdout
+    assert (uninterrupted / "result.json").read_bytes() == before
+
+
+def test_a_run_is_not_resumed_with_other_settings(tmp_path: Path, uninterrupted: Path) -> None:
+    (uninterrupted / "result.json").rename(tmp_path / "aside")
+    try:
+        told = refusal(*QUICK, "-o", uninterrupted, "--resume", "--lr", 0.5, "--seed", 4)
+    finally:
+        (tmp_path / "aside").rename(uninterrupted / "result.json")
+    assert "lr and seed" in told
+    assert "no run" in refusal(*QUICK, "-o", tmp_path / "nothing", "--resume")
+    assert "already exists" in refusal(*QUICK, "-o", uninterrupted)
+
+
+REWRITES = [("--bn", name) for name in norms] + [("--insert", name) for name in inserts]
+
+
+@pytest.mark.parametrize("rewrite", REWRITES, ids="".join)
+def test_every_rewrite_and_insert_trains(rewrite: tuple[str, str], tmp_path: Path) -> None:
+    options = {"ghost": ":size=5", "batch-group": ":channel_groups=2", "mode-group": ":modes=2"}
+    spec = rewrite[1] + options.get(rewrite[1], "")
+    before = surgeon.inspect_model
+    result = document(
+        *(*QUICK, "--no-pretrained", "--epochs", 4, "--lr", 0.05, rewrite[0], spec, "-o", tmp_path / "run"),
+        *("--augment", "standard:flip=false"),
+    )
+    assert before is surgeon.inspect_model
+    assert rewrite[1] in result["rewrites"]
+    assert result["epochs"][-1]["loss"] < result["epochs"][0]["loss"]
+    done("verify", tmp_path / "run" / "checkpoint")
+
+
+@pytest.mark.parametrize("name", [name for name in augments if augments[name].kind is not Kind.GEOMETRY])
+def test_every_augmentation_trains(name: str, tmp_path: Path) -> None:
+    outcome = invoke(*DIGITS, "--epochs", 1, "--set", "sweep=null", "--augment", name, "-o", tmp_path / "run")
+    if outcome.code == 2:
+        assert "grey" in outcome.stderr  # what needs colours says so
+    else:
+        assert outcome.code == 0, outcome.stderr
+
+
+def test_a_new_head_and_what_is_frozen(tmp_path: Path) -> None:
+    folder = tmp_path / "shapes"
+    for split, images in (("train", 12), ("validation", 4), ("test", 4)):
+        for label, name in enumerate(("dark", "light", "striped")):
+            (folder / split / name).mkdir(parents=True)
+            for number in range(images):
+                pixels = np.full((8, 8), 40 + 150 * (label == 1), dtype=np.uint8)
+                pixels[:: 2 if label == 2 else 9] += np.uint8(60 + number)
+                Image.fromarray(pixels).save(folder / split / name / f"{number}.png")
+    base = ("finetune", "digits-resnet8", "--data", folder, "--epochs", 2, "--batch-size", 12, "--workers", 0)
+    before = surgeon.load(Path(surgeon.__file__).parent / "assets" / "digits-resnet8").state_dict()
+    moved = {}
+    for name, options in {"all": (), "head": ("--freeze-backbone",), "norm": ("--only", "norm")}.items():
+        result = document(*base, *options, "--set", "sweep=null", "-o", tmp_path / name)
+        assert result["classes"] == 3
+        after = weights(tmp_path / name)
+        moved[name] = {
+            key for key in after if after[key].shape != before[key].shape or (after[key] != before[key]).any()
+        }
+        classes = json.loads((tmp_path / name / "checkpoint" / "config.json").read_text("utf-8"))
+        assert classes["label_names"] == ["dark", "light", "striped"]
+    assert moved["head"] == {"linear.weight", "linear.bias"} or moved["head"] == {"fc.weight", "fc.bias"}
+    assert moved["head"] < moved["norm"] < moved["all"]
+    assert not any("conv" in name and "weight" in name for name in moved["norm"])
+    document("eval", tmp_path / "all" / "checkpoint", "--data", folder)
+
+
+def picture(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)).save(path)
+
+
+def folder_of(root: Path, **splits: dict[str, int]) -> Path:
+    for split, classes in splits.items():
+        for name, images in classes.items():
+            (root / split / name).mkdir(parents=True)
+            for number in range(images):
+                picture(root / split / name / f"{number}.png")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("splits", "told"),
+    [
+        ({"train": {"a": 3, "b": 0}}, "no training image"),
+        ({"train": {"a": 3, "b": 3}, "test": {"a": 1, "c": 1}}, "without a training image"),
+        ({"train": {"a": 1, "b": 1}}, "one image per class"),
+        ({"train": {"a": 4}}, "only one class"),
+        ({"test": {"a": 4, "b": 3}}, "no split 'train'"),
+    ],
+)
+def test_images_that_cannot_be_trained_on(splits: Any, told: str, tmp_path: Path) -> None:
+    data = folder_of(tmp_path / "data", **splits)
+    refused = refusal("finetune", "digits-resnet8", "--data", data, "-o", tmp_path / "run", "--workers", 0)
+    assert told in refused
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--batch-size", 400), "larger than the 80 training images"),
+        (("--no-pretrained", "--bn", "ghost:size=32"), "larger than the 20 images"),
+        (("--set", "accumulate=3"), "multiple of 3"),
+        (("--set", "lrr=1"), "no key 'lrr'"),
+        (("--epochs", 5, "--snapshots", 2), "no multiple"),
+        (("--augment", "vh-mixp"), "vh-mixup"),
+        (("--set", "optimizer=sgdd"), "no optimiser 'sgdd'"),
+        (("--recipe", "flwers102"), "no recipe 'flwers102'"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_is_written(
+    options: tuple[Any, ...], told: str, tmp_path: Path
+) -> None:
+    assert told in refusal(*QUICK, *options, "-o", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path: Path) -> None:
+    outcome = invoke(*QUICK, "--lr", 1e20, "-o", tmp_path / "run")
+    assert outcome.code == 1
+    assert "The loss is nan in epoch 1, step " in outcome.stderr
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_parts_of_a_batch_add_up_to_it(tmp_path: Path) -> None:
+    """Ghost groups see the same examples however the batch is cut, so the losses are the same."""
+    options = (*QUICK, "--no-pretrained", "--bn", "ghost:size=5", "--augment", "standard")
+    whole = document(*options, "-o", tmp_path / "whole")
+    parts = document(*options, "--set", "accumulate=4", "-o", tmp_path / "parts")
+    for one, other in zip(whole["epochs"], parts["epochs"], strict=True):
+        assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes")
+def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path) -> None:
+    options = (*QUICK, "--no-pretrained", "--bn", "ghost:size=5")
+    whole = document(*options, "-o", tmp_path / "one")
+    launch = [command()[0], "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29655"]
+    arguments = [str(argument) for argument in (*options, "-o", tmp_path / "two")]
+    finished = subprocess.run(
+        [*launch, "-m", "surgeon", *arguments],
+        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stderr
+    shared = json.loads((tmp_path / "two" / "result.json").read_text("utf-8"))
+    for one, other in zip(whole["epochs"], shared["epochs"], strict=True):
+        assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
+
+
+def test_signals_are_as_before_afterwards(uninterrupted: Path) -> None:
+    assert uninterrupted.is_dir()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
