@@ -122,6 +122,8 @@ class _Collate:
 
 def training_batches(images: AugmentedImages, order: Order, workers: int, skip_bad: bool) -> Iterator[TrainingBatch]:
     """The batches of all steps from the first one on."""
+    if "fork" not in torch.multiprocessing.get_all_start_methods():
+        workers = 0
     loader = DataLoader(
         images,
         batch_sampler=order,
@@ -129,6 +131,7 @@ def training_batches(images: AugmentedImages, order: Order, workers: int, skip_b
         collate_fn=_Collate(skip_bad),
         worker_init_fn=_begin_worker,
         prefetch_factor=4 if workers else None,
+        multiprocessing_context="fork" if workers else None,  # operations are closures, which cannot be sent
     )
     for batch in loader:
         if isinstance(batch, SurgeonError):

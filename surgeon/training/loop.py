@@ -188,7 +188,7 @@ class Trainer:
         epoch, step = divmod(self.step, self.steps_per_epoch)
         first = listing((self.train.identity(int(index)) for index in batch.indices), limit=3)
         raise SurgeonError(
-            f"The loss is {float(loss):g} in epoch {epoch + 1}, step {step + 1}, on a batch with {first}.",
+            f"The loss is {float(loss.detach()):g} in epoch {epoch + 1}, step {step + 1}, on a batch with {first}.",
             f"Try a smaller --lr. The last good state is kept in {self.folder}.",
             ExitCode.FAILED,
         )

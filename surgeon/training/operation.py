@@ -26,6 +26,7 @@ from surgeon.evaluation import run_evaluation
 from surgeon.metrics import Metrics, Scores, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.processes import Processes
+from surgeon.report.training import training_page, training_picture
 from surgeon.results import FineTuning
 from surgeon.scoring import Manner, score
 from surgeon.surgery.apply import surgical_layers
@@ -41,6 +42,7 @@ from surgeon.training.splits import Splits, check_training_images, open_splits
 from surgeon.training.state import STATE
 
 RECIPE, RUN, RESULT, LOGITS = "recipe.yaml", "run.json", "result.json", "test-logits.safetensors"
+PICTURE, PAGE = "curves.png", "report.html"
 CHECKPOINT, SNAPSHOTS, SWEEPS = "checkpoint", "snapshots", {"alpha": "sweep-alpha", "lambda": "sweep-lambda"}
 DEFAULT_BATCH = 64
 LAMBDAS = "0:1:11"
@@ -70,8 +72,8 @@ def run_finetuning(
     if request.resume and (request.output / RESULT).is_file():
         return FineTuning.model_validate_json((request.output / RESULT).read_bytes())
     run = _Run(request, processes, open_splits(request.task), open_network())
-    processes.only_first(run.begin)
     trainer = run.trainer(watcher)
+    processes.only_first(run.begin)
     if request.resume:
         trainer.resume()
     with _stopping_at_ctrl_c() as stopped, _tracking(trainer, request):
@@ -308,9 +310,11 @@ class _Run:
 
 
 def write_report(result: FineTuning, folder: Path) -> None:
-    """The result as JSON, written whole."""
-    with staged(folder, (RESULT,)) as stage:
+    """The result as JSON, as a picture and as a page, all of them or none."""
+    with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
         (stage / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        training_picture(result, stage / PICTURE)
+        (stage / PAGE).write_text(training_page(result), encoding="utf-8")
 
 
 def _check_division(batch_size: int, processes: int, recipe: Recipe) -> None:

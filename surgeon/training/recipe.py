@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -113,6 +114,30 @@ def find_recipe(name: str) -> Path:
             f"There is no recipe {name!r}.", did_you_mean(name, known) or "See `surgeon ls recipes`, or give a file."
         )
     return known[name]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the comment at the top of a recipe says."""
+
+    summary: str
+    command: str
+    expected: str
+
+
+def header_of(path: Path) -> Header:
+    """The first line, and the entries `Run:` and `Expected:`, each of which may go on over several lines."""
+    entries = {"Summary": "", "Run": "", "Expected": ""}
+    current = "Summary"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        text = line.lstrip("#").strip()
+        name, colon, rest = text.partition(":")
+        if colon and name in ("Run", "Then", "Expected"):
+            current, text = name, rest.strip()
+        entries[current] = f"{entries.get(current, '')} {text}".strip()
+    return Header(entries["Summary"], entries["Run"], entries["Expected"])
 
 
 def load_recipe(name: str | None, changes: Mapping[str, Any] | None = None) -> Recipe:
