@@ -26,7 +26,8 @@ class Schedule:
             self._scheduler = CosineLRScheduler(optimizer, t_initial=max(1, self.cycle - warmup), **shared)
         else:
             shares = recipe.milestones if recipe.schedule == "step" else ()
-            milestones = [round(share * (self.cycle - warmup)) for share in shares]
+            # timm divides one step early.
+            milestones = [round(share * (self.cycle - warmup)) + 1 for share in shares]
             self._scheduler = MultiStepLRScheduler(optimizer, decay_t=milestones, decay_rate=0.1, **shared)
 
     def set(self, step: int) -> None:

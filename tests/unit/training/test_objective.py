@@ -1,0 +1,79 @@
+"""One cross-entropy with mixed targets is the sum of losses that the papers write."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import surgeon
+from surgeon.augment.pipeline import Augmentation
+from surgeon.losses import jensen_shannon
+from surgeon.training.objective import Objective
+from tests.helpers import SmallResNet, randn
+
+NOTHING = Augmentation(geometry=lambda image: image)
+IMAGES, LABELS = randn(6, 3, 8, 8), torch.tensor([0, 1, 2, 3, 0, 1])
+
+
+def loss_of(model: nn.Module, copies: int = 1, **options: float) -> torch.Tensor:
+    torch.manual_seed(0)
+    objective = Objective(model, (NOTHING,) * copies, 4, **options)
+    images = tuple(IMAGES + 0.1 * number for number in range(copies))
+    return objective(model, images, LABELS, True, torch.Generator().manual_seed(0)).loss
+
+
+def test_without_anything_it_is_cross_entropy() -> None:
+    model = SmallResNet().eval()
+    torch.testing.assert_close(loss_of(model), F.cross_entropy(model(IMAGES), LABELS))
+
+
+def test_smoothing_spreads_over_the_wrong_classes() -> None:
+    model = SmallResNet().eval()
+    log_p = model(IMAGES).log_softmax(1)
+    own = log_p[torch.arange(6), LABELS]
+    expected = -(0.8 * own + 0.2 / 3 * (log_p.sum(1) - own)).mean()
+    torch.testing.assert_close(loss_of(model, smoothing=0.2), expected)
+
+
+def test_moex_is_its_two_terms() -> None:
+    model = surgeon.convert(SmallResNet(), "moex:site=bn1,p=1", inputs=(IMAGES,)).train()
+    loss = loss_of(model)
+    unit = surgeon.exchange_unit(model)
+    assert unit.last is not None
+    torch.manual_seed(0)
+    logits = model(IMAGES)
+    expected = surgeon.exchanged_loss(F.cross_entropy, logits, LABELS, unit.last)
+    torch.testing.assert_close(loss, expected)
+    assert not torch.isclose(loss, F.cross_entropy(logits, LABELS))
+
+
+def test_two_copies_are_the_mean_of_both_branches() -> None:
+    model = surgeon.convert(SmallResNet(), "split").train()
+    loss = loss_of(model, copies=2)
+    losses = []
+    for name, images in (("main", IMAGES), ("aux", IMAGES + 0.1)):
+        with surgeon.branch(model, name):
+            losses.append(F.cross_entropy(model(images), LABELS))
+    torch.testing.assert_close(loss, sum(losses) / 2, rtol=1e-4, atol=1e-5)
+    assert losses[0] != losses[1]
+
+
+def test_three_copies_are_to_agree() -> None:
+    model = SmallResNet().eval()
+    logits = [model(IMAGES + 0.1 * number) for number in range(3)]
+    expected = F.cross_entropy(logits[0], LABELS) + 12 * jensen_shannon(logits)
+    torch.testing.assert_close(loss_of(model, copies=3, consistency=12.0), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_mixing_can_be_left_out() -> None:
+    def swap(images: torch.Tensor, targets: torch.Tensor, _: object) -> tuple[torch.Tensor, torch.Tensor]:
+        return images, targets.roll(1, 0)
+
+    model = SmallResNet().eval()
+    objective = Objective(model, (Augmentation(geometry=lambda image: image, mixing=(swap,)),), 4)
+    losses = [objective(model, (IMAGES,), LABELS, mixing, torch.Generator()).loss.item() for mixing in (True, False)]
+    expected = F.cross_entropy(model(IMAGES), LABELS.roll(1)), F.cross_entropy(model(IMAGES), LABELS)
+    assert losses[0] == pytest.approx(expected[0].item(), rel=1e-5)
+    assert losses[1] == pytest.approx(expected[1].item(), rel=1e-5)

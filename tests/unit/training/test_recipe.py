@@ -1,0 +1,108 @@
+"""Recipes are strict: what is wrong is told, all of it, and what ships is right."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from surgeon import checkpoint
+from surgeon.augment.pipeline import build
+from surgeon.errors import SurgeonError
+from surgeon.models.names import check_model_name
+from surgeon.training import network
+from surgeon.training.recipe import (
+    Recipe,
+    as_yaml,
+    check_recipe,
+    header_of,
+    load_recipe,
+    read_yaml,
+    shipped_recipes,
+)
+from surgeon.training.schedule import Schedule, make_optimizer
+
+RECIPES = shipped_recipes()
+
+
+def test_there_are_recipes() -> None:
+    assert {"flowers102", "cub200", "moex-cifar10", "snapshot-cifar10"} <= RECIPES.keys()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_shipped_recipe_says_how_to_run_it_and_what_to_expect(name: str) -> None:
+    header = header_of(RECIPES[name])
+    words = shlex.split(header.command)
+    assert header.summary.endswith(".")
+    assert header.expected
+    assert words[:2] == ["surgeon", "finetune"]
+    assert words[words.index("--recipe") + 1] == name
+    check_model_name(words[2])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_shipped_recipe_fits_its_network(name: str) -> None:
+    """Everything but the training itself: rewriting, what learns, optimiser, schedule, augmentations."""
+    recipe = load_recipe(name)
+    model = shlex.split(header_of(RECIPES[name]).command)[2]
+    if model == "resnet152":
+        model = "resnet26"  # the same kinds of layers
+    if "28-10" in model:
+        model = "cifar-wideresnet28-2"
+    loaded = checkpoint.open_model(model, pretrained=False)
+    network.convert(loaded, recipe)
+    network.choose_what_learns(loaded.model, recipe)
+    groups = network.parameter_groups(loaded.model, recipe, decay_norms=True)
+    optimizer = make_optimizer(groups, recipe)
+    schedule = Schedule(optimizer, recipe, steps=10 * recipe.epochs)
+    schedule.set(0)
+    assert loaded.origin.preprocessing is not None
+    build(recipe.augment, loaded.origin.preprocessing, "standard")
+    build(recipe.strong, loaded.origin.preprocessing, "standard")
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(SurgeonError) as told:
+        check_recipe({"epoch": 3, "lr": -1, "schedule": "cosin", "bn": 7}, "mine.yaml")
+    message = told.value.message
+    assert message.startswith("4 problems in mine.yaml: ")
+    assert "no key 'epoch' (did you mean epochs?)" in message
+    for key in ("lr=-1", "schedule='cosin'", "bn=7"):
+        assert key in message
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"epochs": 7, "snapshots": 3}, "no multiple"),
+        ({"epochs": 2, "warmup_epochs": 2}, "leaves no epoch"),
+        ({"epochs": 2, "unmixed_epochs": 3}, "more than epochs"),
+        ({"only": "norm", "freeze": ["norm"]}, "exclude"),
+        ({"bn": "split", "consistency": 1}, "copies"),
+    ],
+)
+def test_keys_that_contradict_each_other(content: dict[str, object], told: str) -> None:
+    with pytest.raises(SurgeonError, match=told):
+        check_recipe(content, "x")
+
+
+def test_yaml_runs_no_code_and_has_to_be_a_mapping(tmp_path: Path) -> None:
+    evil = tmp_path / "evil.yaml"
+    evil.write_text("lr: !!python/object/apply:os.getpid []\n")
+    with pytest.raises(SurgeonError, match="not readable YAML"):
+        read_yaml(evil)
+    evil.write_text("- lr\n")
+    with pytest.raises(SurgeonError, match="no list of"):
+        read_yaml(evil)
+
+
+def test_a_recipe_written_out_is_the_same_recipe() -> None:
+    recipe = load_recipe("flowers102", {"lr": 0.5})
+    assert recipe.lr == 0.5
+    assert check_recipe(yaml.safe_load(as_yaml(recipe)), "x") == recipe
+
+
+def test_every_key_is_documented() -> None:
+    assert all(field.description for field in Recipe.model_fields.values())

@@ -1,0 +1,109 @@
+"""The learning rate of each step, by the formulas of the papers; who gets which rate and decay."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from surgeon.surgery.apply import convert
+from surgeon.training import network
+from surgeon.training.recipe import check_recipe
+from surgeon.training.schedule import Schedule, make_optimizer
+from tests.helpers import SmallResNet
+
+
+def rates(steps: int, **keys: object) -> list[float]:
+    recipe = check_recipe({"lr": 0.4, **keys}, "x")
+    optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.zeros(1))], "lr_scale": 1.0}], lr=recipe.lr)
+    schedule = Schedule(optimizer, recipe, steps)
+    found = []
+    for step in range(steps):
+        schedule.set(step)
+        found.append(optimizer.param_groups[0]["lr"])
+    return found
+
+
+def test_cycles_follow_the_formula_of_snapshot_ensembles() -> None:
+    steps, cycles = 30, 3
+    length = steps // cycles
+    expected = [0.2 * (math.cos(math.pi * (step % length) / length) + 1) for step in range(steps)]
+    assert rates(steps, epochs=6, snapshots=3) == pytest.approx(expected)
+
+
+def test_every_cycle_warms_up() -> None:
+    found = rates(40, epochs=8, snapshots=2, warmup_epochs=1)
+    for start in (0, 20):
+        rising = found[start : start + 5]
+        assert rising == sorted(rising)
+        assert 0 < rising[0] < 0.1
+        assert found[start + 5] == pytest.approx(0.4)
+
+
+def test_steps_divide_by_ten() -> None:
+    found = rates(20, epochs=4, schedule="step", milestones=[0.5, 0.75])
+    assert found == pytest.approx([0.4] * 10 + [0.04] * 5 + [0.004] * 5)
+    assert rates(6, epochs=2, schedule="constant") == pytest.approx([0.4] * 6)
+
+
+def test_the_rate_of_a_step_does_not_depend_on_where_training_began() -> None:
+    recipe = check_recipe({"lr": 0.4, "epochs": 4, "warmup_epochs": 1}, "x")
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=recipe.lr)
+    schedule = Schedule(optimizer, recipe, 40)
+    schedule.set(17)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(rates(40, epochs=4, warmup_epochs=1)[17])
+
+
+def settings(model: nn.Module, decay_norms: bool, **keys: object) -> dict[str, tuple[float, float]]:
+    """Rate and decay of every parameter that learns, by name."""
+    recipe = check_recipe({"weight_decay": 0.1, **keys}, "x")
+    network.choose_what_learns(model, recipe)
+    optimizer = make_optimizer(network.parameter_groups(model, recipe, decay_norms), recipe)
+    Schedule(optimizer, recipe, 10 * recipe.epochs).set(0)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        names[parameter]: (group["lr"], group["weight_decay"])
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_weight_decay_of_gamma_and_beta_is_a_switch(rewritten: bool) -> None:
+    model = convert(SmallResNet(), "ghost") if rewritten else SmallResNet()
+    for decay in (True, False):
+        found = settings(model, decay)
+        assert found["layer1.0.bn1.weight"][1] == found["layer1.0.bn1.bias"][1] == (0.1 if decay else 0)
+        assert found["conv1.weight"][1] == found["fc.weight"][1] == 0.1
+        assert found["fc.bias"][1] == 0
+
+
+def test_the_head_and_each_block_have_their_rate() -> None:
+    found = settings(SmallResNet(), True, lr=0.1, head_lr=5, layer_decay=0.5)
+    assert found["fc.weight"][0] == pytest.approx(0.5)
+    # conv1, bn1, layer1.0, layer2.0, layer3.0, fc
+    for name, power in {"layer3.0.conv1.weight": 1, "layer1.0.bn2.weight": 3, "conv1.weight": 5}.items():
+        assert found[name][0] == pytest.approx(0.1 * 0.5**power)
+
+
+def test_what_learns() -> None:
+    assert settings(SmallResNet(), True, freeze=["backbone"]).keys() == {"fc.weight", "fc.bias"}
+    without_norms = settings(SmallResNet(), True, freeze=["norm"])
+    assert "conv1.weight" in without_norms
+    assert not any("bn" in name for name in without_norms)
+    assert all("bn" in name or "fc" in name for name in settings(SmallResNet(), True, only="norm"))
+
+
+def test_frozen_layers_keep_their_statistics() -> None:
+    model = SmallResNet()
+    network.train_mode(model, check_recipe({"freeze": ["norm"]}, "x"))
+    assert model.training
+    assert not model.bn1.training
+    network.train_mode(model, check_recipe({"freeze": ["backbone"]}, "x"))
+    assert model.fc.training
+    assert not model.layer1.training
+    assert not model.bn1.training
+    network.train_mode(model, check_recipe({}, "x"))
+    assert model.bn1.training
