@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from surgeon.report import wording
+from surgeon.report import picture, wording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from surgeon.results import Point, Sweep
-
-_COLOURS = ("#1f6f8b", "#c77d2e")
-_CHOSEN_COLOUR = "#b8324a"
 
 
 class Curve(NamedTuple):
@@ -112,33 +109,21 @@ def draw_in_terminal(curve: Curve, swept: str, chosen: float, dropped: Sequence[
 
 def sweep_picture(sweep: Sweep, path: Path) -> None:
     """Accuracy, both cross-entropies and the metric that was swept by, one beside the other as a PNG."""
-    from matplotlib.figure import Figure
-
     chosen_panels = panels(sweep)
-    figure = Figure(figsize=(5.4 * len(chosen_panels), 4.6), layout="constrained")
-    for axes, names in zip(figure.subplots(1, len(chosen_panels), squeeze=False)[0], chosen_panels, strict=True):
+    title = f"{sweep.model} on {sweep.data} ({sweep.split}, {sweep.choosing_images:,} images)"
+    figure, all_axes = picture.panels(title, len(chosen_panels))
+    for axes, names in zip(all_axes, chosen_panels, strict=True):
         _panel(axes, sweep, names)
-    images = f"{sweep.choosing_images:,} images"
-    figure.suptitle(f"{sweep.model} on {sweep.data} ({sweep.split}, {images})", fontsize=13, fontweight="bold")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    picture.save(figure, path)
 
 
 def _panel(axes: Axes, sweep: Sweep, names: Sequence[str]) -> None:
-    for name, colour in zip(names, _COLOURS, strict=False):
+    for name, colour in zip(names, picture.COLOURS, strict=False):
         _line(axes, sweep, name, colour, "as it is" if len(names) > 1 and name == names[0] else None)
     chosen = f"chosen {sweep.axis} = {sweep.chosen:g}"
-    axes.axvline(sweep.chosen, color=_CHOSEN_COLOUR, linestyle="--", linewidth=1.3, zorder=1.5, label=chosen)
-    axes.set_title(wording.label(names[0]) + (" (%)" if wording.is_share(names[0]) else ""), loc="left", fontsize=12)
-    axes.set_xlabel(sweep.axis)
-    axes.grid(color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    # Two curves of a panel explain their dots and dotted lines only once.
-    entries = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    axes.legend(
-        entries.values(), entries, frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
-    )
+    axes.axvline(sweep.chosen, color=picture.ACCENT, linestyle="--", linewidth=1.3, zorder=1.5, label=chosen)
+    title = wording.label(names[0]) + (" (%)" if wording.is_share(names[0]) else "")
+    picture.finish(axes, title, sweep.axis)
 
 
 def _line(axes: Axes, sweep: Sweep, metric: str, colour: str, name: str | None) -> None:
@@ -160,7 +145,7 @@ def _line(axes: Axes, sweep: Sweep, metric: str, colour: str, name: str | None) 
         axes.plot([spot.value for spot in early], heights, "o", **style, label="dropped early: on fewer images")
     for spot in placed:
         if spot.value == sweep.chosen:
-            axes.plot(spot.value, spot.height, "o", color=_CHOSEN_COLOUR, markersize=8, zorder=5)
+            axes.plot(spot.value, spot.height, "o", color=picture.ACCENT, markersize=8, zorder=5)
 
 
 def _intervals(axes: Axes, full: Sequence[Spot], early: Sequence[Spot], colour: str) -> None:

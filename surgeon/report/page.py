@@ -1,4 +1,4 @@
-"""Results as web pages: one file each, that needs nothing else and asks nobody."""
+"""The result of a sweep as a web page."""
 
 from __future__ import annotations
 
@@ -8,63 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from surgeon.report import svg, wording
 from surgeon.report.curves import Spot, original_value, panels, spots
+from surgeon.report.frame import heading, render
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
-
-    from surgeon.results import Gain, Learned, Point, Result, Sweep
+    from surgeon.results import Gain, Learned, Point, Sweep
 
 
 def sweep_page(sweep: Sweep) -> str:
     """The whole result of a sweep as one HTML page."""
     charts = [*(_curve_chart(sweep, names) for names in panels(sweep)), _gain_chart(sweep)]
-    return (
-        _environment()
-        .get_template("sweep.html.j2")
-        .render(
-            sweep=sweep,
-            charts=[chart for chart in charts if chart],
-            learned=[_LearnedView(sweep, one) for one in sweep.learned],
-            facts=_facts(sweep),
-            record=_embedded(sweep),
-        )
-    )
-
-
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("surgeon.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["exact"] = _exact
-    environment.globals.update(
-        figure=wording.figure,
-        label=wording.label,
-        difference=wording.difference,
-        gain_text=wording.gain_text,
-        interval_text=wording.interval_text,
-        is_share=wording.is_share,
+    return render(
+        "sweep.html.j2",
+        sweep,
+        sweep=sweep,
+        charts=[chart for chart in charts if chart],
+        learned=[_LearnedView(sweep, one) for one in sweep.learned],
+        facts=_facts(sweep),
         verdict=_verdict,
-        frame={name.lower(): getattr(svg, name) for name in ("WIDTH", "HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM")},
     )
-    return environment
-
-
-def _embedded(record: Result) -> Markup:
-    """The record as JSON that cannot end the script element it is in."""
-    from markupsafe import Markup
-
-    return Markup(record.model_dump_json().replace("<", "\\u003c"))
-
-
-def _exact(value: float | None) -> str:
-    return "" if value is None else repr(value)
 
 
 def _verdict(gain: Gain) -> str:
@@ -88,18 +49,13 @@ def _curve_chart(sweep: Sweep, names: Sequence[str]) -> svg.Chart | None:
     drawn = {mark.x for one in series for mark in one.marks}
     return svg.line_chart(
         names[0],
-        _heading(wording.label(names[0])),
+        heading(wording.label(names[0])),
         series,
         x_label=sweep.axis,
         chosen=sweep.chosen,
         unit=unit,
         left_out=[point.value for point in sweep.points if point.value not in drawn],
     )
-
-
-def _heading(words: str) -> str:
-    """With a capital letter, and abbreviations as they are."""
-    return words[0].upper() + words[1:]
 
 
 def _series_name(name: str, names: Sequence[str]) -> str:

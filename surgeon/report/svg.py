@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 426, 16, 244
+DOT = 4.2
 
 Range = tuple[float, float]
 
@@ -54,6 +55,16 @@ class Line(NamedTuple):
     level: float | None
     dots: Sequence[Dot]
 
+    @property
+    def room(self) -> float:
+        """How far apart the dots are."""
+        return round((RIGHT - LEFT) / max(1, len(self.dots)), 2)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether dots would hide the line that they are on."""
+        return self.room < 2 * DOT
+
 
 class Bar(NamedTuple):
     x: float
@@ -96,6 +107,9 @@ class Chart:
     lines: Sequence[Line]
     bars: Sequence[Bar] = ()
     note: str = ""
+    ends: Sequence[float] = ()
+    """Where something that took several values of x came to its end."""
+    ends_name: str = ""
 
     @property
     def has_hollow(self) -> bool:
@@ -110,11 +124,12 @@ class Chart:
         return any(line.level is not None for line in self.lines)
 
 
-def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+def ticks(low: float, high: float, wanted: int = 5, whole: bool = False) -> list[float]:
     """About as many round numbers as wanted, between low and high."""
-    rough = (high - low) / wanted
+    rough = max((high - low) / wanted, 1.0 if whole else 0.0)
     magnitude = 10.0 ** math.floor(math.log10(rough))
-    step = min((magnitude * factor for factor in (1, 2, 2.5, 5, 10)), key=lambda size: abs(math.log(size / rough)))
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = min((magnitude * factor for factor in factors), key=lambda size: abs(math.log(size / rough)))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]
 
@@ -139,12 +154,19 @@ def line_chart(
     series: Sequence[Series],
     *,
     x_label: str,
-    chosen: float,
+    chosen: float | None = None,
     unit: str = "",
     y_range: Range | None = None,
     left_out: Sequence[float] = (),
+    whole: bool = False,
+    table: str = "all values",
+    ends: Sequence[float] = (),
+    ends_name: str = "",
 ) -> Chart | None:
-    """Series over the same quantity, in a frame; None if there is nothing to draw."""
+    """Series over the same quantity, in a frame; None if there is nothing to draw.
+
+    `whole` says that the quantity counts something, `table` where the page has the numbers.
+    """
     marks = [mark for one in series for mark in one.marks]
     if not marks:
         return None
@@ -157,14 +179,16 @@ def line_chart(
     return Chart(
         key=key,
         title=title,
-        description=f"{names} at {len(xs)} values of {x_label}, {xs[0]:g} to {xs[-1]:g}; {chosen:g} was chosen. "
-        "The table of all values has the numbers.",
+        description=f"{names} at {len(xs)} values of {x_label}, {xs[0]:g} to {xs[-1]:g}"
+        f"{'' if chosen is None else f'; {chosen:g} was chosen'}. The table of {table} has the numbers.",
         x_label=x_label,
-        x_ticks=_ticks(x),
+        x_ticks=_ticks(x, whole=whole),
         y_ticks=_ticks(y, unit),
-        chosen=Tick(x(chosen), f"{chosen:g}") if x.holds(chosen) else None,
+        chosen=Tick(x(chosen), f"{chosen:g}") if chosen is not None and x.holds(chosen) else None,
         lines=[_line(one, x, y) for one in series],
         note=" ".join(f"{why}: {x_label} {', '.join(f'{x:g}' for x in values)}." for why, values in notes if values),
+        ends=[x(end) for end in ends if x.holds(end)],
+        ends_name=ends_name,
     )
 
 
@@ -196,8 +220,8 @@ def _extent(series: Sequence[Series]) -> list[float]:
     return edges + [one.level for one in series if one.level is not None]
 
 
-def _ticks(scale: Scale, unit: str = "") -> list[Tick]:
-    values = ticks(scale.low, scale.high)
+def _ticks(scale: Scale, unit: str = "", whole: bool = False) -> list[Tick]:
+    values = ticks(scale.low, scale.high, whole=whole)
     return [Tick(scale(value), text) for value, text in zip(values, tick_texts(values, unit), strict=True)]
 
 

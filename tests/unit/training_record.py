@@ -25,9 +25,11 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def validated(number: int, **other: Any) -> Metrics:
+def validated(number: int) -> Metrics:
     accuracy = 0.95 - 0.5 / (number + 1)
-    return figures(0.1, 500, accuracy=accuracy, cross_entropy=0.3 + 1.5 / number**2, ece=0.1 / number, **other)
+    interval = {"accuracy_low": accuracy - 0.03, "accuracy_high": accuracy + 0.02}
+    rest = {"cross_entropy": 0.3 + 1.5 / number**2, "ece": 0.1 / number}
+    return figures(0.1, 500, accuracy=accuracy, **interval, **rest)
 
 
 def epoch(number: int, of: int, **other: Any) -> Epoch:

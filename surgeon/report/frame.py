@@ -1,0 +1,60 @@
+"""The frame of every web page: one file that needs nothing else, asks nobody, and embeds its record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from surgeon.report import svg, wording
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from surgeon.results import Result
+
+
+_MEASURES = ("WIDTH", "HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM", "DOT")
+
+
+def render(template: str, record: Result, **values: Any) -> str:
+    """A template that extends the frame, with the record in it."""
+    return _environment().get_template(template).render(record=_embedded(record), **values)
+
+
+def heading(words: str) -> str:
+    """With a capital letter, and abbreviations as they are."""
+    return words[0].upper() + words[1:]
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("surgeon.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["exact"] = _exact
+    environment.globals.update(
+        figure=wording.figure,
+        label=wording.label,
+        difference=wording.difference,
+        gain_text=wording.gain_text,
+        interval_text=wording.interval_text,
+        is_share=wording.is_share,
+        frame={name.lower(): getattr(svg, name) for name in _MEASURES},
+    )
+    return environment
+
+
+def _embedded(record: Result) -> Markup:
+    """The record as JSON that cannot end the script element it is in."""
+    from markupsafe import Markup
+
+    return Markup(record.model_dump_json().replace("<", "\\u003c"))
+
+
+def _exact(value: float | None) -> str:
+    return "" if value is None else repr(value)

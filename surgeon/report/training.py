@@ -1,0 +1,245 @@
+"""The result of a fine-tuning run as a picture and as a web page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from surgeon.errors import count
+from surgeon.report import picture, svg, wording
+from surgeon.report.frame import heading, render
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from surgeon.results import FineTuning
+
+CYCLE_END = "end of a cycle: a snapshot"
+FAR_ABOVE = 5
+"""A cross-entropy of so many times the largest training loss is off the scale."""
+
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+class Curve(NamedTuple):
+    """One measure by epoch, where it was taken."""
+
+    name: str
+    points: dict[int, float]
+
+    @property
+    def finite(self) -> dict[int, float]:
+        return {epoch: value for epoch, value in self.points.items() if math.isfinite(value)}
+
+
+class Panel(NamedTuple):
+    """Curves that share an axis; `metric` says what their figures are."""
+
+    key: str
+    title: str
+    metric: str
+    curves: tuple[Curve, ...]
+    extent: svg.Range | None = None
+    """The range to show, if not that of the curves."""
+
+    @property
+    def factor(self) -> int:
+        return 100 if wording.is_share(self.metric) else 1
+
+    @property
+    def power(self) -> int:
+        """The power of ten to count in, so that the numbers at the axis are short."""
+        values = [value for curve in self.curves for value in curve.finite.values() if self.shows(value)]
+        highest = max(values, default=0.0)
+        short = wording.is_share(self.metric) or highest <= 0 or 1e-3 <= highest < 1e5
+        return 0 if short else math.floor(math.log10(highest))
+
+    def shows(self, value: float) -> bool:
+        return self.extent is None or self.extent[0] <= value <= self.extent[1]
+
+
+def training_picture(result: FineTuning, path: Path) -> None:
+    """Loss, accuracy and learning rate by epoch, one beside the other as a PNG."""
+    panels = _panels(result)
+    figure, all_axes = picture.panels(f"{result.model} on {result.data}: {_accuracy(result)}", len(panels))
+    for axes, panel in zip(all_axes, panels, strict=True):
+        _draw(axes, panel, _cycle_ends(result))
+    picture.save(figure, path)
+
+
+def training_page(result: FineTuning) -> str:
+    """The whole result of a fine-tuning run as one HTML page."""
+    charts = {panel.title: _chart(panel, _cycle_ends(result)) for panel in _panels(result)}
+    return render(
+        "training.html.j2",
+        result,
+        result=result,
+        headline=_headline(result),
+        charts=[chart for chart in charts.values() if chart],
+        not_drawn=[title for title, chart in charts.items() if not chart],
+        cycle_ends=_cycle_ends(result),
+        rate_text=_rate_text,
+        recipe={key: _setting(value) for key, value in result.recipe.items()},
+        facts=_facts(result),
+    )
+
+
+def _cycle_ends(result: FineTuning) -> list[int]:
+    """The epochs after which a snapshot was taken."""
+    snapshots = result.recipe["snapshots"]
+    cycle = result.recipe["epochs"] // snapshots
+    return [cycle * number for number in range(1, snapshots + 1)] if snapshots > 1 else []
+
+
+def _panels(result: FineTuning) -> list[Panel]:
+    epochs = result.epochs
+    looked_at = {epoch.number: epoch.validation for epoch in epochs if epoch.validation is not None}
+    losses = (
+        Curve("training loss", {epoch.number: epoch.loss for epoch in epochs}),
+        Curve("validation cross-entropy", {number: metrics.cross_entropy for number, metrics in looked_at.items()}),
+    )
+    accuracies = (
+        Curve("training, as augmented", {epoch.number: epoch.accuracy for epoch in epochs}),
+        Curve("validation", {number: metrics.accuracy for number, metrics in looked_at.items()}),
+    )
+    rates = Curve("learning rate", {epoch.number: epoch.learning_rate for epoch in epochs})
+    highest = max(rates.finite.values(), default=0.0)
+    return [
+        Panel("loss", "loss", "cross-entropy", losses, _close_up(*losses)),
+        Panel("accuracy", "accuracy", "accuracy", accuracies),
+        Panel("rate", "learning rate", "learning-rate", (rates,), (0.0, 1.08 * highest) if highest else None),
+    ]
+
+
+def _close_up(training: Curve, validation: Curve) -> svg.Range | None:
+    """A range without values that would flatten all others; None if there are no such values."""
+    bound = FAR_ABOVE * max(training.finite.values(), default=math.inf)
+    values = [*training.finite.values(), *validation.finite.values()]
+    near = [value for value in values if value <= bound]
+    return svg.padded(near) if 0 < len(near) < len(values) else None
+
+
+def _draw(axes: Axes, panel: Panel, ends: Sequence[int]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for curve, colour in zip(panel.curves, picture.COLOURS, strict=False):
+        heights = [panel.factor * value for value in curve.finite.values()]
+        style = "o-" if len(heights) <= 40 else "-"  # more dots would hide the line
+        label = _legend(panel, curve)
+        axes.plot(list(curve.finite), heights, style, color=colour, markersize=5, linewidth=1.8, label=label)
+    for end in ends:
+        axes.axvline(end, color=picture.ACCENT, linestyle=":", linewidth=1.3, zorder=1.5, label=CYCLE_END)
+    if panel.extent:
+        axes.set_ylim(*panel.extent)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.ticklabel_format(axis="y", scilimits=(-3, 5), useOffset=False)
+    picture.finish(axes, panel.title + (" (%)" if wording.is_share(panel.metric) else ""), "epoch")
+
+
+def _legend(panel: Panel, curve: Curve) -> str:
+    """The name of a curve, and how many of its values cannot be seen."""
+    reasons = {
+        wording.NOT_FINITE: len(curve.points) - len(curve.finite),
+        "off the scale": sum(not panel.shows(value) for value in curve.finite.values()),
+    }
+    unseen = [f"{count(number, 'epoch')} {why}" for why, number in reasons.items() if number]
+    return f"{curve.name} ({', '.join(unseen)})" if unseen else curve.name
+
+
+def _chart(panel: Panel, ends: Sequence[int]) -> svg.Chart | None:
+    factor = panel.factor / 10.0**panel.power
+    counted_in = f" in 10{str(panel.power).translate(_SUPERSCRIPTS)}" if panel.power else ""
+    series = [
+        svg.Series(
+            name=curve.name,
+            marks=[
+                svg.Mark(
+                    x=epoch,
+                    y=factor * value,
+                    interval=None,
+                    hollow=False,
+                    chosen=False,
+                    exact=value,
+                    text=f"epoch {epoch}, {curve.name}: {_figure(panel.metric, value)}",
+                )
+                for epoch, value in curve.finite.items()
+            ],
+            level=None,
+        )
+        for curve in panel.curves
+    ]
+    return svg.line_chart(
+        panel.key,
+        heading(panel.title) + counted_in,
+        [one for one in series if one.marks],
+        x_label="epoch",
+        unit="%" if wording.is_share(panel.metric) else "",
+        y_range=panel.extent and (factor * panel.extent[0], factor * panel.extent[1]),
+        left_out=sorted({epoch for curve in panel.curves for epoch in curve.points.keys() - curve.finite.keys()}),
+        whole=True,
+        table="epochs",
+        ends=ends,
+        ends_name=CYCLE_END,
+    )
+
+
+def _figure(metric: str, value: float) -> str:
+    return _rate_text(value) if metric == "learning-rate" else wording.figure(metric, value)
+
+
+def _rate_text(value: float) -> str:
+    """A learning rate: they differ by orders of magnitude."""
+    return f"{value:.3g}"
+
+
+def _headline(result: FineTuning) -> list[str]:
+    """How good the network is, on which images, and how sure that is."""
+    metrics = result.test or result.validation
+    interval = f"95%: {metrics.accuracy_low:.2%} to {metrics.accuracy_high:.2%}"
+    which = "that nothing was chosen by" if result.test else "that it was not trained on; there are no test images"
+    said = [f"{heading(_accuracy(result))} ({interval}) on {count(metrics.images, 'image')} {which}."]
+    if metrics.nan_images:
+        said.append(f"The outputs for {count(metrics.nan_images, 'image')} are not numbers and count as wrong.")
+    return said
+
+
+def _accuracy(result: FineTuning) -> str:
+    """On test images, if there are any."""
+    metrics, where = (result.test, "test") if result.test else (result.validation, "validation")
+    return f"{where} accuracy {wording.figure('accuracy', metrics.accuracy)}"
+
+
+def _setting(value: Any) -> str:
+    """A value of the recipe; none and nothing are a dash."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_setting, value)) or wording.MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return wording.MISSING if value is None else str(value)
+
+
+def _facts(result: FineTuning) -> list[tuple[str, str]]:
+    """How the result was made, as names and values; what does not apply is left out."""
+    facts = [
+        ("rewrites", result.rewrites),
+        ("data", f"{result.data}, {result.classes:,} classes"),
+        ("images", _image_counts(result)),
+        ("preprocessing", wording.preprocessing_text(result.preprocessing)),
+        ("batch size", f"{result.batch_size:,}"),
+        ("trained parameters", f"{result.trained_parameters:,} of {result.parameters:,}"),
+        ("test-time augmentation", result.tta if result.test is not None else None),
+        ("device", result.device),
+        ("training time", f"{result.seconds:,.1f} s"),
+        ("checkpoint", result.checkpoint),
+        ("snapshots", ", ".join(result.snapshots)),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _image_counts(result: FineTuning) -> str:
+    validation = f"{result.validation_images:,} {'held back ' if result.held_back else ''}to validate on"
+    test = f"{result.test_images:,} to test on" if result.test_images else "none to test on"
+    return f"{result.train_images:,} to train on, {validation}, {test}"

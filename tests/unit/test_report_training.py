@@ -1,0 +1,267 @@
+"""What is rendered from a fine-tuning run's record: a picture and a page, with the record's own numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from surgeon.errors import SurgeonError
+from surgeon.report import svg
+from surgeon.report.training import training_page, training_picture
+from surgeon.results import FineTuning
+from surgeon.training import operation
+from tests.unit.test_report_browser import BROWSER, PHONE, open_in_browser
+from tests.unit.test_report_sweep import Page, numbers_in
+from tests.unit.training_record import epoch, epochs, in_cycles, not_finite, one_bad_epoch, run, seldom_validated
+
+RECORDS = {
+    "plain": run(),
+    "in cycles": in_cycles(),
+    "one epoch": run(1),
+    "many epochs": run(200),
+    "seldom validated": seldom_validated(),
+    "not finite": not_finite(),
+    "one bad epoch": one_bad_epoch(),
+    "without test images": run(test=None, test_images=0),
+    "nothing chosen": run(settings=(), tta=None, rewrites="", recipe={"sweep": None}),
+}
+
+
+@pytest.fixture(params=RECORDS)
+def record(request: pytest.FixtureRequest) -> FineTuning:
+    return RECORDS[request.param]
+
+
+def table(html: str, identifier: str) -> list[str]:
+    """The rows of a table's body."""
+    part = html[html.index(f'id="{identifier}"') :]
+    return part[part.index("<tbody>") : part.index("</tbody>")].split("</tr>")[:-1]
+
+
+def values(row: str) -> list[float | None]:
+    return [float(value) if value else None for value in re.findall(r'data-value="([^"]*)"', row)]
+
+
+def drawing(html: str, key: str) -> str:
+    part = html[html.index(f'id="{key}-heading"') :]
+    return part[: part.index("</figure>")]
+
+
+def drawn(html: str, key: str, number: int) -> dict[int, float]:
+    """Epochs and exact values of a chart's line, by its number."""
+    part = drawing(html, key).split(f'<g class="series-{number}')[1].split('<g class="series-')[0]
+    return {int(x): float(value) for x, value in re.findall(r'data-x="([^"]+)" data-value="([^"]+)"', part)}
+
+
+def test_the_picture_is_a_png(record: FineTuning, tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "curves.png"
+    training_picture(record, path)
+    with Image.open(path) as picture:
+        picture.load()
+        assert picture.format == "PNG"
+        assert 1200 < picture.width < 3000
+        assert 500 < picture.height < 1000
+        assert len(set(picture.convert("L").resize((60, 30)).tobytes())) > 10, "it is not blank"
+
+
+def test_every_number_of_the_page_is_the_records(record: FineTuning) -> None:
+    page = Page(training_page(record))
+    known = numbers_in(record.model_dump(mode="python"))
+    shown = [float(value) for name in ("data-value", "data-x") for value in page.values(name)]
+    assert len(shown) > 10
+    assert {value for value in shown if math.isfinite(value)} <= known
+
+
+def test_the_page_embeds_the_record(record: FineTuning) -> None:
+    assert json.loads(Page(training_page(record)).record) == json.loads(record.model_dump_json())
+
+
+def test_every_epoch_is_in_the_table_with_its_figures(record: FineTuning) -> None:
+    rows = table(training_page(record), "epochs-table")
+    assert len(rows) == len(record.epochs)
+    for row, one in zip(rows, record.epochs, strict=True):
+        metrics = one.validation
+        validation = [metrics.cross_entropy, metrics.accuracy, metrics.ece] if metrics else [None] * 3
+        expected = [
+            one.number, one.loss, one.accuracy, *validation, one.learning_rate, one.seconds, one.images_per_second
+        ]  # fmt: skip
+        assert values(row) == pytest.approx(expected, nan_ok=True)
+
+
+def test_the_curves_go_through_the_records_values() -> None:
+    record = seldom_validated()
+    html = training_page(record)
+    assert drawn(html, "loss", 1) == {one.number: one.loss for one in record.epochs}
+    assert drawn(html, "accuracy", 1) == {one.number: one.accuracy for one in record.epochs}
+    assert drawn(html, "rate", 1) == {one.number: one.learning_rate for one in record.epochs}
+    looked_at = {one.number: one.validation for one in record.epochs if one.validation}
+    assert set(looked_at) == {5, 10}
+    assert drawn(html, "loss", 2) == {number: metrics.cross_entropy for number, metrics in looked_at.items()}
+    assert drawn(html, "accuracy", 2) == {number: metrics.accuracy for number, metrics in looked_at.items()}
+
+
+def test_test_images_come_first_and_make_the_headline() -> None:
+    record = run()
+    assert record.test is not None
+    html = training_page(record)
+    test, validation = table(html, "metrics-table")
+    assert values(test)[:2] == [record.test.images, record.test.accuracy]
+    assert values(validation)[:2] == [record.validation.images, record.validation.accuracy]
+    text = Page(html).text
+    assert "Test accuracy 91.18% (95%: 89.18% to 93.18%) on 1,797 images that nothing was chosen by." in text
+    assert all(sentence in text for sentence in record.settings)
+
+
+def test_without_test_images_the_validation_images_are_quoted() -> None:
+    html = training_page(RECORDS["without test images"])
+    assert len(table(html, "metrics-table")) == 1
+    assert "Validation accuracy 90.45% (95%: 87.45% to 92.45%) on 500 images" in Page(html).text
+    assert "none to test on" in html
+    assert "test-time augmentation" not in html, "nothing was tested with it"
+
+
+def test_every_key_of_the_recipe_is_in_its_table() -> None:
+    record = run()
+    rows = [re.findall(r"<code>(.*?)</code>.*?<td[^>]*>(.*?)</td>", row)[0] for row in table_rows(record)]
+    assert [key for key, _ in rows] == list(record.recipe)
+    shown = dict(rows)
+    assert shown["augment"] == "crop:padding=4, flip, mixup"
+    assert shown["batch_size"] == shown["insert"] == "–"
+    assert shown["norm_weight_decay"] == "yes"
+    assert float(shown["weight_decay"]) == record.recipe["weight_decay"]
+
+
+def table_rows(record: FineTuning) -> list[str]:
+    return table(training_page(record), "recipe-table")
+
+
+def test_images_and_preprocessing_are_said() -> None:
+    text = Page(training_page(run())).text
+    assert "4,500 to train on, 500 held back to validate on, 1,797 to test on" in text
+    assert "8x8 px, bilinear, crop 1, mean 0.3, std 0.38" in text
+    assert "77,850 of 78,042" in text
+
+
+def test_ends_of_cycles_are_marked() -> None:
+    html = training_page(in_cycles())
+    for key in ("loss", "accuracy", "rate"):
+        assert drawing(html, key).count('<line class="end"') == 3
+        assert "end of a cycle: a snapshot" in drawing(html, key)
+    marked = [values(row)[0] for row in table(html, "epochs-table") if "(snapshot)" in row]
+    assert marked == [4, 8, 12]
+    assert "end of a cycle" not in training_page(run())
+
+
+def test_figures_that_are_not_finite_are_called_so() -> None:
+    html = training_page(not_finite())
+    assert "not finite" in Page(html).text
+    assert "Off the scale: epoch 4. Left out because not finite: epoch 2, 3." in drawing(html, "loss")
+    assert "The outputs for 3 images are not numbers and count as wrong." in html
+
+
+def test_a_chart_without_a_finite_value_is_left_out_and_that_is_said() -> None:
+    html = training_page(one_bad_epoch())
+    assert "loss-heading" not in html
+    assert "Not drawn, because no value is finite: loss." in html
+
+
+def test_dots_do_not_hide_a_long_line() -> None:
+    seldom = tuple(one if one.number == 200 else one.model_copy(update={"validation": None}) for one in epochs(200))
+    accuracy = drawing(training_page(run(200, epochs=seldom)), "accuracy")
+    assert re.findall(r'<g class="(series-\d(?: dense)?)"', accuracy) == ["series-1 dense", "series-2"]
+
+
+def test_small_learning_rates_have_short_numbers_at_the_axis() -> None:
+    small = tuple(epoch(number, 10, learning_rate=number * 1e-6) for number in range(1, 11))
+    rate = drawing(training_page(run(epochs=small)), "rate")
+    assert "Learning rate in 10⁻⁵" in rate
+    texts = re.findall(r'text-anchor="end">([^<]*)<', rate)
+    assert texts == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+
+
+@pytest.mark.parametrize(
+    ("last", "texts"),
+    [(1, ["1"]), (3, ["1", "2", "3"]), (10, ["2", "4", "6", "8", "10"]), (200, ["0", "50", "100", "150", "200"])],
+)
+def test_epochs_are_counted_in_whole_numbers(last: int, texts: list[str]) -> None:
+    low, high = svg.padded([1, last], 0.03)
+    assert svg.tick_texts(svg.ticks(low, high, whole=True)) == texts
+
+
+def test_charts_hold_only_finite_coordinates(record: FineTuning) -> None:
+    for one in re.findall(r"<svg.*?</svg>", training_page(record), re.DOTALL):
+        assert not re.search(r'="[^"]*\b(nan|inf)\b', one)
+
+
+def test_the_page_asks_nobody_for_anything(record: FineTuning) -> None:
+    html = training_page(record)
+    assert "http://" not in html
+    assert "https://" not in html
+    page = Page(html)
+    assert not {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "embed", "base"}
+    assert not page.values("src")
+    assert not re.search(r"@import|url\((?!#)", html)
+
+
+@pytest.mark.parametrize("text", ["<b>x</b>", "</script><script>alert(1)</script>", '"><i>&amp;'])
+def test_names_cannot_become_markup(text: str) -> None:
+    plain = Page(training_page(run()))
+    page = Page(training_page(run(model=text, data=text, settings=[text], recipe={text: text})))
+    assert [tag for tag, _ in page.tags].count("script") == 2
+    assert not {tag for tag, _ in page.tags} - {tag for tag, _ in plain.tags}
+    assert text in page.text
+    assert json.loads(page.record)["model"] == text
+
+
+def test_tables_and_charts_are_accessible() -> None:
+    html = training_page(in_cycles())
+    page = Page(html)
+    assert html.count("<table") == html.count("<caption") == 3
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+    identifiers = page.values("id")
+    assert len(identifiers) == len(set(identifiers))
+    charts = [attributes for tag, attributes in page.tags if tag == "svg" and attributes.get("role") == "img"]
+    assert len(charts) == 3
+    for chart in charts:
+        assert set((chart["aria-labelledby"] or "").split()) <= set(identifiers)
+
+
+def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = run()
+    operation.write_report(record, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
+    stored = (tmp_path / "result.json").read_text(encoding="utf-8")
+    assert FineTuning.model_validate_json(stored) == record
+
+    def full(_: FineTuning) -> str:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(operation, "training_page", full)
+    with pytest.raises(SurgeonError, match="No space left"):
+        operation.write_report(run(1), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
+    assert (tmp_path / "result.json").read_text(encoding="utf-8") == stored
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium or Chrome")
+def test_it_runs_in_a_browser_and_fits_a_phone(tmp_path: Path) -> None:
+    record = in_cycles().model_copy(
+        update={"model": "a_model_with_a_very_long_name_that_nobody_would_want_to_type.some_tag_in1k"}
+    )
+    tells_its_width = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
+    html = training_page(record)
+    (tmp_path / "page.html").write_text(html.replace("</body>", tells_its_width), encoding="utf-8")
+    dom, console = open_in_browser(tmp_path / "page.html", tmp_path / "profile")
+    assert console == []
+    assert not re.search(r'<g class="dot[^>]*><title>', dom), "the script made tooltips of the titles"
+    for one in record.epochs:
+        assert f'data-value="{one.loss!r}">{one.loss:.4f}</td>' in dom
+    (tmp_path / "phone.html").write_text(PHONE, encoding="utf-8")
+    dom, console = open_in_browser(tmp_path / "phone.html", tmp_path / "profile")
+    assert console == []
+    assert re.findall(r'<p id="width">(.*?)</p>', dom) == ["375"]
