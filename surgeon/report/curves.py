@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from surgeon.results import Point, Sweep
 
-_COLOURS = ("#1f6f8b", "#c77d2e")
+COLOURS = ("#1f6f8b", "#c77d2e")
 _CHOSEN_COLOUR = "#b8324a"
 
 
@@ -125,7 +125,7 @@ def sweep_picture(sweep: Sweep, path: Path) -> None:
 
 
 def _panel(axes: Axes, sweep: Sweep, names: Sequence[str]) -> None:
-    for name, colour in zip(names, _COLOURS, strict=False):
+    for name, colour in zip(names, COLOURS, strict=False):
         _line(axes, sweep, name, colour, "as it is" if len(names) > 1 and name == names[0] else None)
     chosen = f"chosen {sweep.axis} = {sweep.chosen:g}"
     axes.axvline(sweep.chosen, color=_CHOSEN_COLOUR, linestyle="--", linewidth=1.3, zorder=1.5, label=chosen)
