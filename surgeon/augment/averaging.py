@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from surgeon.augment.base import option
-from surgeon.augment.blending import blend, by_examples
+from surgeon.augment.blending import by_examples, by_pixels
 from surgeon.augment.mixing import Pairs, ShareConfig, mix
 
 if TYPE_CHECKING:
@@ -29,7 +29,12 @@ def noisy_mixup(pairs: Pairs, config: NoisyMixupConfig) -> tuple[Tensor, Tensor]
 
     The label follows the mean of the shares, which clipping moves away from the ends.
     """
+    import torch
+
     count, _, height, width = pairs.images.shape
-    weights = pairs.draws.normal(count, height, width).mul_(config.noise)
+    # Normal numbers are dear: four images share theirs, negated and mirrored. Within an image all are independent.
+    noise = pairs.draws.normal(-(-count // 4), height, width).mul_(config.noise)
+    noise = torch.cat([noise, noise.flip(2)])
+    weights = torch.cat([noise, -noise])[:count]
     weights.add_(pairs.lam()[:, None, None]).clamp_(0, 1)
-    return blend(pairs, weights), weights.mean((1, 2))
+    return by_pixels(pairs, weights), weights.mean((1, 2))

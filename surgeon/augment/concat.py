@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from surgeon.augment.blending import by_cells, by_columns, by_rows
-from surgeon.augment.intervals import first
 from surgeon.augment.mixing import Pairs, ShareConfig, mix
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def first(count: Tensor, size: int) -> Tensor:
+    """Truth values (N, size): true for the first `count` (N,) of each example."""
+    import torch
+
+    return torch.arange(size, device=count.device) < count[:, None]
 
 
 def top(pairs: Pairs) -> Tensor:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from surgeon.augment.base import AugmentConfig, BatchOperation, Kind, option, register
 from surgeon.augment.draws import Draws
-from surgeon.augment.intervals import around_anywhere, between
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -30,10 +29,12 @@ def cutout(config: CutoutConfig, preprocessing: Preprocessing) -> BatchOperation
     def cut(images: Tensor, targets: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
         import torch
 
-        size = config.size or usual_size(min(images.shape[2:]))
         draws = Draws(generator, images.device)
-        side = torch.where(draws.uniform(len(images)) < config.p, size, 0)
-        rows, columns = (between(*around_anywhere(draws, side, limit), limit) for limit in images.shape[2:])
+        side = config.size or usual_size(min(images.shape[2:]))
+        lengths = torch.where(draws.uniform(len(images)) < config.p, float(side), 0.0)[:, None].expand(-1, 2)
+        start, stop = draws.boxes(lengths, lengths.new_tensor(images.shape[2:]))
+        places = (torch.arange(size, device=images.device) for size in images.shape[2:])
+        rows, columns = ((at >= start[:, i, None]) & (at < stop[:, i, None]) for i, at in enumerate(places))
         box = rows[:, :, None] & columns[:, None]
         return images.clone().masked_fill_(box[:, None], 0), targets  # masked_fill would lose the memory format
 

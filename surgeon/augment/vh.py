@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surgeon.augment.bc_plus import balance, without_mean
-from surgeon.augment.blending import by_cells
+from surgeon.augment.bc_plus import balance, column
+from surgeon.augment.blending import by_cells, row_and_column_sums
 from surgeon.augment.concat import left, top
 from surgeon.augment.mixing import Pairs, ShareConfig, mix
 
@@ -32,18 +32,19 @@ def vh_bc_plus(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # n
     """BC+ of a vertical and a horizontal concatenation of both images around their means."""
     import torch
 
-    pairs, rows, columns, lam = without_mean(pairs), top(pairs), left(pairs), pairs.lam()
-    images = pairs.images.float()
-    sums = torch.stack([images.sum(1), images.square().sum(1)])
-    p, norm = balance(lam, _deviation(sums.sum(3), pairs, rows), _deviation(sums.sum(2), pairs, columns))
-    share = torch.lerp(columns.float().mean(1), rows.float().mean(1), lam)
-    mixed, _ = by_cells(pairs, rows, columns, _cells(p))
-    return mixed.div_(norm.to(mixed.dtype)[:, None, None, None]), share
+    above, beside, lam = top(pairs), left(pairs), pairs.lam()
+    images = pairs.images - pairs.images.mean((1, 2, 3), keepdim=True)
+    rows, columns = row_and_column_sums(images)
+    vertical, horizontal = (_deviation(*both, pairs) for both in ((rows, above), (columns, beside)))
+    p, norm = balance(lam, vertical, horizontal)
+    mixed, _ = by_cells(Pairs(images, pairs.partner, pairs.draws), above, beside, _cells(p))
+    share = torch.lerp(beside.float().mean(1), above.float().mean(1), lam)
+    return mixed.div_(column(norm, mixed)), share
 
 
-def _deviation(sums: Tensor, pairs: Pairs, own: Tensor) -> Tensor:
-    """The deviation of a concatenation, from the sums and sums of squares of each row or column (2, N, size)."""
+def _deviation(sums: Tensor, own: Tensor, pairs: Pairs) -> Tensor:
+    """That of a concatenation, from the sums and sums of squares (2, N, size) over the rows or columns of both."""
     import torch
 
-    moments = torch.where(own, sums, sums[:, pairs.partner]).sum(2) / pairs.images[0].numel()
-    return (moments[1] - moments[0].square()).clamp(min=0).sqrt()
+    mean, square = (torch.where(own, sums, sums[:, pairs.partner]).sum(2) / pairs.images[0].numel()).unbind()
+    return (square - mean.square()).clamp_(min=0).sqrt_()

@@ -36,10 +36,21 @@ def _library() -> ctypes.CDLL | None:
     library.ghost_forward.argtypes = [*[pointer] * 2, *shape, *[pointer] * 2, number, *[pointer] * 2, whole]
     library.ghost_backward.argtypes = [*[pointer] * 3, *shape, *[pointer] * 5, whole]
     library.ghost_forward.restype = library.ghost_backward.restype = None
-    library.mix_lines.argtypes = [*[pointer] * 3, *[size] * 5, *[pointer] * 4, whole]
-    library.mix_pixels.argtypes = [*[pointer] * 3, *[size] * 5, *[pointer] * 2, whole]
-    library.mix_lines.restype = library.mix_pixels.restype = None
+    _declare_mixing(library)
     return library
+
+
+def _declare_mixing(library: ctypes.CDLL) -> None:
+    pointer, size, whole = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
+    pairs: list[Any] = [*[pointer] * 3, *[size] * 5]
+    library.mix_lines.argtypes = [*pairs, *[pointer] * 3, whole]
+    library.mix_pixels.argtypes = [*pairs, *[pointer] * 2, whole]
+    library.mix_boxes.argtypes = [*pairs, pointer, whole]
+    library.mix_chances.argtypes = [*pairs, *[pointer] * 4, whole]
+    library.row_and_column_sums.argtypes = [pointer, *[size] * 5, *[pointer] * 2, whole]
+    for kernel in (library.mix_lines, library.mix_pixels, library.mix_boxes, library.mix_chances):
+        kernel.restype = None
+    library.row_and_column_sums.restype = None
 
 
 def available() -> bool:
@@ -115,29 +126,6 @@ def ghost_backward(
         torch.get_num_threads(),
     )  # fmt: skip
     return grad_x, grad_weight.sum(0), grad_bias.sum(0)
-
-
-def mix(x: Tensor, partner: Tensor, weights: Tensor, rows: Tensor | None, shift: Tensor | None) -> Tensor | None:
-    """Images (N, C, H, W) mixed with their partners': see surgeon/augment/blending.py for the weights."""
-    if being_traced() or x.numel() == 0 or not _plain(x, weights):
-        return None
-    examples, channels, height, width = x.shape
-    if x.is_contiguous():
-        planes, items = channels, 1
-    elif x.is_contiguous(memory_format=torch.channels_last):
-        planes, items = 1, channels
-    else:
-        return None
-    library = _library()
-    if library is None or not _contiguous(partner, weights, rows, shift):
-        return None
-    y, spread = torch.empty_like(x), x.new_empty((examples, 2, width * items))
-    shape = x.data_ptr(), y.data_ptr(), partner.data_ptr(), examples, planes, height, width, items, weights.data_ptr()
-    if rows is None:
-        library.mix_pixels(*shape, spread.data_ptr(), torch.get_num_threads())
-    else:
-        library.mix_lines(*shape, rows.data_ptr(), _address(shift), spread.data_ptr(), torch.get_num_threads())
-    return y
 
 
 def _address(tensor: Tensor | None) -> int | None:
