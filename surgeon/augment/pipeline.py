@@ -7,11 +7,12 @@ then what works on single images, then what works on batches. Among the same kin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgeon.augment.base import BatchOperation, ImageOperation, Kind, augments
+from surgeon.augment.draws import generator_device
 from surgeon.errors import SurgeonError, listing
 from surgeon.options import parse_spec
 
@@ -37,9 +38,7 @@ class Augmentation:
 
     def of_batch(self, images: Tensor, targets: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
         """Augment normalised images and soft targets."""
-        for operation in (*self.mixing, *self.batch):
-            images, targets = operation(images, targets, generator)
-        return images, targets
+        return _in_turn(images, targets, generator, (*self.mixing, *self.batch))
 
 
 def build(specs: Sequence[str], preprocessing: Preprocessing, crop: str | None = None) -> Augmentation:
@@ -61,10 +60,29 @@ def build(specs: Sequence[str], preprocessing: Preprocessing, crop: str | None =
     )
 
 
+def mixer(*specs: str, classes: int) -> BatchOperation:
+    """Mixes and other batch augmentations for a training loop of one's own.
+
+    What it makes is called with images (N, C, H, W), labels and a generator or None, and answers images
+    and soft targets. Labels are class numbers (N,) or shares (N, classes). Images are floats; integers
+    only for what does not average them, and raised for with `SurgeonError` by what does.
+    """
+    from surgeon.augment.mixing import soft
+    from surgeon.models.sources import Preprocessing
+
+    # Batch augmentations go by the size of the batch they are given.
+    operations = _batch_operations(specs, Preprocessing(input_size=(3, 224, 224), mean=(0, 0, 0), std=(1, 1, 1)))
+
+    def mix(images: Tensor, targets: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
+        return _in_turn(images, soft(targets, classes), generator, [operation for _, operation in operations])
+
+    return mix
+
+
 def _operations(specs: Sequence[str], preprocessing: Preprocessing) -> Iterator[tuple[Kind, Any]]:
     for spec in specs:
         if "|" in spec:
-            yield Kind.MIX, _one_of(spec, preprocessing)
+            yield _one_of(spec, preprocessing)
             continue
         name, options = parse_spec(spec)
         augment = augments[name]
@@ -75,19 +93,40 @@ def _operations(specs: Sequence[str], preprocessing: Preprocessing) -> Iterator[
             yield augment.kind, made
 
 
-def _one_of(spec: str, preprocessing: Preprocessing) -> BatchOperation:
-    """One of several for each batch, all equally likely; `none` leaves the batch as it is."""
-    choices: list[BatchOperation] = []
-    for choice in spec.split("|"):
-        found = [] if choice.strip() == "none" else list(_operations([choice], preprocessing))
-        if any(kind not in (Kind.MIX, Kind.BATCH) for kind, _ in found):
-            raise SurgeonError(f"{choice!r} does not work on batches, so it cannot be one choice in {spec!r}.")
-        choices.append(found[0][1] if found else lambda images, targets, generator: (images, targets))
+def _batch_operations(specs: Sequence[str], preprocessing: Preprocessing) -> list[tuple[Kind, BatchOperation]]:
+    """The operations that the specs ask for, none of which may work on single images."""
+    found = list(_operations(specs, preprocessing))
+    if any(kind not in (Kind.MIX, Kind.BATCH) for kind, _ in found):
+        raise SurgeonError(
+            f"{listing(map(repr, specs))} does not work on batches, but on single images.",
+            "`surgeon ls augments` says what each one works on.",
+        )
+    return found
+
+
+def _one_of(spec: str, preprocessing: Preprocessing) -> tuple[Kind, BatchOperation]:
+    """One of several for each batch, all equally likely; `none` leaves the batch as it is.
+
+    If one of them mixes, the whole choice counts as mixing.
+    """
+    found = [
+        [] if choice.strip() == "none" else _batch_operations([choice], preprocessing) for choice in spec.split("|")
+    ]
+    kind = Kind.MIX if any(kind is Kind.MIX for choice in found for kind, _ in choice) else Kind.BATCH
+    choices = [[operation for _, operation in choice] for choice in found]
 
     def choose(images: Tensor, targets: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
         import torch
 
         chosen = int(torch.randint(len(choices), (), generator=generator, device=generator_device(generator)))
-        return choices[chosen](images, targets, generator)
+        return _in_turn(images, targets, generator, choices[chosen])
 
-    return choose
+    return kind, choose
+
+
+def _in_turn(
+    images: Tensor, targets: Tensor, generator: Generator | None, operations: Iterable[BatchOperation]
+) -> tuple[Tensor, Tensor]:
+    for operation in operations:
+        images, targets = operation(images, targets, generator)
+    return images, targets

@@ -14,9 +14,6 @@ from surgeon.augment.geometry import is_small
 if TYPE_CHECKING:
     from surgeon.models.sources import Preprocessing
 
-HOLE_OF_SMALL, HOLE_OF_LARGE = 16 / 32, 90 / 224
-"""The side of the hole that Cutout makes, as a share of the image's."""
-
 
 class PolicyConfig(AugmentConfig):
     flip: bool = option(True, "Mirror every other picture; not for digits and letters.")
@@ -27,11 +24,9 @@ def _standard(config: PolicyConfig) -> str:
 
 
 @register("weak", kind=Kind.POLICY, paper="Merchant et al., 2020", config=PolicyConfig)
-def weak(config: PolicyConfig, preprocessing: Preprocessing) -> tuple[str, ...]:
-    """standard + cutout of 16 px at 32 px, 90 px at 224 px."""
-    side = min(preprocessing.input_size[-2:])
-    hole = round(side * (HOLE_OF_SMALL if is_small(preprocessing) else HOLE_OF_LARGE))
-    return _standard(config), f"cutout:size={max(hole, 1)}"
+def weak(config: PolicyConfig, preprocessing: Preprocessing) -> tuple[str, ...]:  # noqa: ARG001
+    """standard + cutout of its usual size: 16 px at 32 px, 90 px at 224 px."""
+    return _standard(config), "cutout"
 
 
 @register("strong", kind=Kind.POLICY, paper="Merchant et al., 2020; Cubuk et al., NeurIPS 2020", config=PolicyConfig)

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 SCALE = 10
 """The magnitude at which an operation has the strength that AutoAugment gives it at most."""
 
+WEAKEST = 3
+"""Below it posterising would keep no bit at all, which Pillow refuses."""
+
 TRANSLATION = 0.45
 """Of the shorter side: the farthest that an image is moved at full magnitude."""
 
 
 class RandAugmentConfig(AugmentConfig):
     num_ops: int = option(2, "Operations on each image, N in the paper.", ge=1)
-    magnitude: int = option(9, f"Strength of each, M in the paper: {SCALE} is AutoAugment's strongest.", ge=0, le=30)
+    magnitude: int = option(9, "Strength of each, M in the paper: 3 to 30.", ge=WEAKEST, le=30)
 
 
 @register("randaugment", kind=Kind.IMAGE, paper="Cubuk et al., NeurIPS 2020", config=RandAugmentConfig)
@@ -36,8 +39,8 @@ def randaugment(config: RandAugmentConfig, preprocessing: Preprocessing) -> Imag
         "img_mean": colour if len(colour) > 1 else colour[0],
         "translate_const": int(TRANSLATION * min(preprocessing.input_size[-2:])),
     }
-    # p1: every drawn operation is applied, as in the paper, which timm by default does to every other one. inc1: every
-    # operation grows with the magnitude, as the paper says; in its published code some are strongest at 0.
-    strength = f"m{config.magnitude}-mmax{max(config.magnitude, SCALE)}-inc1"
+    # p1: every drawn operation is applied, as in the paper; timm by default applies every other one. Not timm's `inc`:
+    # the paper's magnitudes belong to its published code, in which 5 leaves colours alone and posterising weakens.
+    strength = f"m{config.magnitude}-mmax{max(config.magnitude, SCALE)}"
     operation: ImageOperation = rand_augment_transform(f"rand-{strength}-n{config.num_ops}-p1", hparams)
     return operation

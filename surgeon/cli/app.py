@@ -12,7 +12,20 @@ from typing import Annotated
 import typer
 
 from surgeon import __version__
-from surgeon.cli import convert, demo, eval, finetune, inspect, ls, merge, recipe, sweep, verify
+from surgeon.cli import (
+    affinity,
+    convert,
+    demo,
+    eval,
+    finetune,
+    inspect,
+    ls,
+    merge,
+    preview,
+    recipe,
+    sweep,
+    verify,
+)
 from surgeon.errors import ExitCode
 
 app = typer.Typer(
@@ -43,7 +56,7 @@ def _main(
             stream.reconfigure(errors="replace")  # a curve on a terminal without its characters is no reason to fail
 
 
-for command in (demo, ls, inspect, convert, eval, sweep, merge, finetune, recipe, verify):
+for command in (demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, verify):
     command.add_to(app)
 
 

@@ -19,6 +19,7 @@ from surgeon.errors import SurgeonError, count
 class Kind(StrEnum):
     NORMS = "norms"
     INSERTS = "inserts"
+    AUGMENTS = "augments"
     MODELS = "models"
     DATASETS = "datasets"
     METRICS = "metrics"
@@ -30,16 +31,20 @@ def add_to(app: typer.Typer) -> None:
 
 
 def ls(
-    kind: Annotated[Kind, typer.Argument(metavar="norms|inserts|models|datasets|metrics|views", help="What to list.")],
+    kind: Annotated[
+        Kind,
+        typer.Argument(metavar="norms|inserts|augments|models|datasets|metrics|views", help="What to list."),
+    ],
     pattern: Annotated[
         str | None, typer.Argument(metavar="[PATTERN]", help="Only names that match, e.g. 'resnet*'.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what there is to choose from: rewrites, inserts, models, data, metrics, test-time views."""
+    """List what there is to choose from: rewrites, inserts, augmentations, models, data, metrics, test-time views."""
     listings = {
         Kind.NORMS: _list_norms,
         Kind.INSERTS: _list_inserts,
+        Kind.AUGMENTS: _list_augments,
         Kind.MODELS: _list_models,
         Kind.DATASETS: _list_datasets,
         Kind.METRICS: _list_metrics,
@@ -119,6 +124,47 @@ def _list_inserts(pattern: str | None, as_json: bool) -> None:
         )
     output.show(table)
     output.say("site= is stem, stage2, residual, image, or a module's name. --bn pono-moex is --insert moex.")
+
+
+def _list_augments(pattern: str | None, as_json: bool) -> None:
+    from surgeon.augment.base import augments
+
+    found = [augments[name] for name in _matching(list(augments), pattern)]
+    documents: list[dict[str, Any]] = [
+        {
+            "name": augment.name,
+            "summary": augment.summary,
+            "kind": augment.kind.value,
+            "paper": augment.paper,
+            "options": _options(augment.config.model_json_schema()),
+        }
+        for augment in found
+    ]
+    if as_json:
+        output.emit_json(json.dumps(documents, indent=2))
+        return
+    table = Table(title="Augmentations, written name:key=value", title_justify="left", show_lines=True)
+    for column in ("name", "what it does", "options (default)", "works on", "paper"):
+        table.add_column(column, overflow="fold")
+    for document in documents:
+        table.add_row(
+            f"[bold]{document['name']}[/]",
+            escape(document["summary"]),
+            "\n".join(f"[cyan]{o['name']}[/] ({o['default']}): {escape(o['help'])}" for o in document["options"]),
+            _WORKS_ON[document["kind"]],
+            escape(document["paper"]),
+        )
+    output.show(table)
+    output.say("Look at one: surgeon preview NAME --data digits. Measure how far they are: surgeon affinity.")
+
+
+_WORKS_ON = {
+    "geometry": "picture: the crop",
+    "image": "image",
+    "batch": "batch",
+    "mix": "batch and labels",
+    "policy": "stands for several",
+}
 
 
 def _options(schema: dict[str, Any]) -> list[dict[str, Any]]:

@@ -51,6 +51,7 @@ LabelColumn = Annotated[
 ]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at a time.")]
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Threads that decode images.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random: the same seed, the same result.")]
 Device = Annotated[str | None, typer.Option("--device", metavar="D", help="cuda, mps or cpu; default: the fastest.")]
 
 InputSize = Annotated[

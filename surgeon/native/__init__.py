@@ -36,7 +36,21 @@ def _library() -> ctypes.CDLL | None:
     library.ghost_forward.argtypes = [*[pointer] * 2, *shape, *[pointer] * 2, number, *[pointer] * 2, whole]
     library.ghost_backward.argtypes = [*[pointer] * 3, *shape, *[pointer] * 5, whole]
     library.ghost_forward.restype = library.ghost_backward.restype = None
+    _declare_mixing(library)
     return library
+
+
+def _declare_mixing(library: ctypes.CDLL) -> None:
+    pointer, size, whole = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
+    pairs: list[Any] = [*[pointer] * 3, *[size] * 5]
+    library.mix_lines.argtypes = [*pairs, *[pointer] * 3, whole]
+    library.mix_pixels.argtypes = [*pairs, *[pointer] * 2, whole]
+    library.mix_boxes.argtypes = [*pairs, pointer, whole]
+    library.mix_chances.argtypes = [*pairs, *[pointer] * 4, whole]
+    library.row_and_column_sums.argtypes = [pointer, *[size] * 5, *[pointer] * 2, whole]
+    for kernel in (library.mix_lines, library.mix_pixels, library.mix_boxes, library.mix_chances):
+        kernel.restype = None
+    library.row_and_column_sums.restype = None
 
 
 def available() -> bool:

@@ -1,16 +1,8 @@
-/* What both kernels use: sums of a row, and code for every kind of x86 processor in one library. */
+/* What both normalisation kernels use: the sum of a row. */
 #ifndef SURGEON_SUMS_H
 #define SURGEON_SUMS_H
 
-#include <stddef.h>
-
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
-#define FOR_EVERY_CPU __attribute__((target_clones("avx512f", "arch=haswell", "default")))
-#else
-#define FOR_EVERY_CPU
-#endif
-
-typedef ptrdiff_t Size;
+#include "every_cpu.h"
 
 FOR_EVERY_CPU
 static float sum_of(const float *x, Size n, float shift) {

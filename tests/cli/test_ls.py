@@ -6,6 +6,7 @@ import pytest
 import timm
 import torchvision
 
+from surgeon.augment.base import augments
 from surgeon.data.presets import PRESETS
 from surgeon.metrics import metrics
 from surgeon.models.catalog import CATALOG
@@ -35,6 +36,21 @@ def test_norms_as_json() -> None:
 
 def test_norms_by_pattern() -> None:
     assert [entry["name"] for entry in document("ls", "norms", "gh*")] == ["ghost"]
+
+
+def test_augments() -> None:
+    found = {entry["name"]: entry for entry in document("ls", "augments")}
+    assert list(found) == list(augments)
+    assert found["vh-mixup"]["kind"] == "mix"
+    assert found["weak"]["kind"] == "policy"
+    assert [option["name"] for option in found["randaugment"]["options"]] == ["num_ops", "magnitude"]
+    assert all(entry["summary"] and entry["paper"] for entry in found.values())
+    assert all(option["help"] for entry in found.values() for option in entry["options"])
+    text = done("ls", "augments").stdout
+    assert all(name in text for name in augments)
+    assert [entry["name"] for entry in document("ls", "augments", "rand*")] == [
+        name for name in augments if name.startswith("rand")
+    ]
 
 
 def test_models_as_a_table_name_every_source() -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from surgeon.augment.base import augments
 from tests.cli.running import done
 
 PROJECT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/methods.md", "docs/sweeps.md"]
+PAGES = ["README.md", "docs/augment.md", "docs/methods.md", "docs/sweeps.md"]
 NEEDS_NETWORK = "needs the network"
 
 
@@ -37,6 +38,11 @@ def test_every_offline_command_in_order() -> None:
         program, *arguments = shlex.split(command, comments=True)
         assert program == "surgeon"
         done(*arguments)
+
+
+def test_the_page_on_augmentation_names_every_one() -> None:
+    table = (PROJECT / "docs/augment.md").read_text("utf-8").partition("## What there is")[2].partition("## ")[0]
+    assert [name for name in augments if f"`{name}`" not in table] == []
 
 
 def test_a_normalisation_in_one_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import surgeon
 from tests.cli.running import command, done, invoke
 
-COMMANDS = ["demo", "ls", "inspect", "convert", "verify"]
+COMMANDS = ["demo", "ls", "inspect", "convert", "verify", "preview", "affinity"]
 
 # Runs a command and then says which heavy packages it has imported.
 IMPORTED = """
@@ -32,6 +32,7 @@ LIGHT = [
     ["--version"],
     ["ls", "norms"],
     ["ls", "inserts"],
+    ["ls", "augments"],
     ["ls", "models"],
     ["ls", "models", "resnet*"],
     *([name, "--help"] for name in COMMANDS),
@@ -44,6 +45,9 @@ MISTYPED = [
     ["convert", "resnet18", "--insert", "crosnorm"],
     ["convert", "resnet18", "--bn", "pono-moex:lamda=1"],
     ["convert", "resnet5O", "--bn", "ghost"],
+    ["preview", "vh-mixupp", "--data", "digits"],
+    ["preview", "mixup:alfa=1", "--data", "digits"],
+    ["affinity", "digits-resnet8", "--data", "digits", "--augment", "cutot"],
 ]
 
 
@@ -86,7 +90,7 @@ def test_help_names_every_command_and_where_to_start() -> None:
     ("name", "mentions"),
     [
         ("demo", ["--output", "--json"]),
-        ("ls", ["norms|inserts|models", "PATTERN", "--json"]),
+        ("ls", ["norms|inserts|augments|models", "PATTERN", "--json"]),
         ("inspect", ["MODEL", "--weights", "--no-pretrained", "--num-classes", "--json"]),
         (
             "convert",
@@ -103,6 +107,8 @@ def test_help_names_every_command_and_where_to_start() -> None:
             ],
         ),
         ("verify", ["CKPT", "--json"]),
+        ("preview", ["NAME", "--data", "--count", "--split", "--seed", "--input-size", "--output"]),
+        ("affinity", ["MODEL", "--data", "--augment", "--split", "--limit", "--seed", "--json"]),
     ],
 )
 @pytest.mark.parametrize("flag", ["--help", "-h"])

@@ -1,0 +1,91 @@
+"""Images per second of every mix, against timm's Mixup and torchvision's MixUp and CutMix on the same batch.
+
+Limits: mixup and cutmix are not slower than the faster of those two. The other mixes take at most twice
+as long as that: those that average pixels as mixup there, and those that choose among them as cutmix.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import torch
+from timing import best_times
+from timm.data import Mixup
+from torch import Tensor
+from torchvision.transforms import v2
+
+from surgeon.augment.base import Kind, augments
+from surgeon.augment.pipeline import mixer
+from surgeon.compute import keep_heap
+
+BATCHES = {(128, 3, 32, 32): 10, (32, 3, 224, 224): 1000}
+ROUNDS = 20
+CALLS = 10
+"""In one timing. Theirs draw one box for a whole batch: the best of single calls would be that of an empty box."""
+AVERAGING = ("mixup", "noisy-mixup", "bc-plus", "vh-mixup", "vh-bc-plus")
+OTHERS = 2.0
+
+
+def competitors(images: Tensor, labels: Tensor, classes: int) -> dict[str, Callable[[], object]]:
+    """Theirs, and ours under their own names."""
+    timm_mixup = Mixup(mixup_alpha=1.0, cutmix_alpha=0.0, label_smoothing=0.0, num_classes=classes)
+    timm_cutmix = Mixup(mixup_alpha=0.0, cutmix_alpha=1.0, label_smoothing=0.0, num_classes=classes)
+    tv_mixup, tv_cutmix = v2.MixUp(num_classes=classes), v2.CutMix(num_classes=classes)
+    alternatives: dict[str, Callable[[], object]] = {
+        "timm mixup": lambda: timm_mixup(images, labels),
+        "torchvision mixup": lambda: tv_mixup(images, labels),
+        "timm cutmix": lambda: timm_cutmix(images, labels),
+        "torchvision cutmix": lambda: tv_cutmix(images, labels),
+    }
+    for name in augments:
+        if augments[name].kind is Kind.MIX:
+            mix = mixer(name, classes=classes)
+            alternatives[name] = lambda mix=mix: mix(images, labels, None)
+    return alternatives
+
+
+def repeated(run: Callable[[], object]) -> Callable[[], None]:
+    """Several calls in one."""
+
+    def runs() -> None:
+        for _ in range(CALLS):
+            run()
+
+    return runs
+
+
+def report(title: str, seconds: dict[str, float], count: int) -> bool:
+    """Print images per second and how long each takes compared with the fastest of theirs."""
+    print(title)
+    kept = True
+    for name, value in seconds.items():
+        theirs = "mixup" if name in AVERAGING or name.endswith(" mixup") else "cutmix"
+        ratio = value / min(seconds[f"timm {theirs}"], seconds[f"torchvision {theirs}"])
+        line = f"  {name:<24}{count / value:12,.0f} images/s  {ratio:5.2f}x of {theirs}"
+        if " " not in name:
+            limit = 1.0 if name in ("mixup", "cutmix") else OTHERS
+            line += f"  (at most {limit:.2f}x: {'ok' if ratio <= limit else 'MISSED'})"
+            kept &= ratio <= limit
+        print(line)
+    return kept
+
+
+def main() -> int:
+    keep_heap()
+    torch.manual_seed(0)
+    kept = True
+    for shape, classes in BATCHES.items():
+        for memory_format in (torch.contiguous_format, torch.channels_last):
+            images = torch.randn(shape).contiguous(memory_format=memory_format)
+            labels = torch.randint(classes, shape[:1])
+            alternatives = {name: repeated(run) for name, run in competitors(images, labels, classes).items()}
+            seconds = {name: value / CALLS for name, value in best_times(alternatives, ROUNDS).items()}
+            layout = str(memory_format).removeprefix("torch.").replace("_", " ")
+            title = f"{'x'.join(map(str, shape))}, {classes} classes, {layout}, {torch.get_num_threads()} threads"
+            kept &= report(title, seconds, shape[0])
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The random numbers of one batch: drawn where the generator lives, and moved to where the images are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Generator, Tensor
+
+
+def generator_device(generator: Generator | None) -> torch.device:
+    """Where a generator draws; without one it is torch's own, on the CPU."""
+    import torch
+
+    return torch.device("cpu") if generator is None else generator.device
+
+
+class Draws:
+    """Draws for a batch on `device`: with a generator where that one lives, else with that device's own."""
+
+    def __init__(self, generator: Generator | None, device: torch.device) -> None:
+        self.generator = generator
+        self.device = device
+        self.source = device if generator is None else generator.device
+
+    def uniform(self, *shape: int) -> Tensor:
+        """From 0 to 1, without 1."""
+        import torch
+
+        return torch.rand(shape, generator=self.generator, device=self.source).to(self.device)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Of mean 0 and deviation 1."""
+        import torch
+
+        return torch.randn(shape, generator=self.generator, device=self.source).to(self.device)
+
+    def lam(self, count: int, alpha: float) -> Tensor:
+        """The own share of each example, from Beta(alpha, alpha)."""
+        import torch
+
+        if alpha == 1:
+            return self.uniform(count)
+        both = torch.full((count, 2), alpha, device=self.source)
+        return torch._sample_dirichlet(both, generator=self.generator)[:, 0].to(self.device)
+
+    def below(self, bound: Tensor) -> Tensor:
+        """One whole number for each bound, from 0 to the bound without it; whole floats, as the bounds are."""
+        return (self.uniform(*bound.shape) * bound).floor()
+
+    def boxes(self, lengths: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+        """Start and stop (N, 2) of boxes with these lengths, in rows and columns; whole floats, as the lengths are.
+
+        The middle is anywhere in `sizes` (2,), and the box is cut off at the border.
+        """
+        start = self.uniform(*lengths.shape).mul_(sizes).sub_(lengths.div(2, rounding_mode="floor")).floor_()
+        stop = (start + lengths).minimum(sizes)
+        return start.clamp_(min=0), stop
+
+    def cycle(self, count: int) -> Tensor:
+        """For each example another one: all examples in a circle, in random order."""
+        import torch
+
+        order = torch.randperm(count, generator=self.generator, device=self.source)
+        return torch.empty_like(order).scatter_(0, order, order.roll(1)).to(self.device)
+
+    def bytes(self, *shape: int) -> Tensor:
+        """Of eight random bits each: several times as fast as floats."""
+        import torch
+
+        size = torch.Size(shape).numel()
+        words = torch.empty(-(-size // 8), dtype=torch.int64, device=self.source)
+        words.random_(-(2**63), None, generator=self.generator)
+        return words.view(torch.uint8)[:size].view(shape).to(self.device)
+
+    def limits(self, probability: Tensor) -> Tensor:
+        """Bytes are not above these with the given probabilities, in steps of 1/256; with 1 they never are."""
+        import torch
+
+        return (probability * 255).round().to(torch.uint8)

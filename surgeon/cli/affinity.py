@@ -1,0 +1,117 @@
+"""`surgeon affinity`: how far augmentations lead from the images that a network knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.cli import options, output
+from surgeon.cli.specs import check_augments
+from surgeon.errors import count
+from surgeon.report.wording import difference, preprocessing_text
+
+if TYPE_CHECKING:
+    from surgeon.results import Affinity, AugmentAffinity
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("affinity")(output.reporting_errors(affinity))
+
+
+def affinity(
+    model: options.Model,
+    data: options.Data,
+    augment: Annotated[
+        list[str] | None,
+        typer.Option("--augment", metavar="SPEC", help="name:key=value; repeat it. Default: all augmentations."),
+    ] = None,
+    split: options.Split = None,
+    limit: options.Limit = None,
+    seed: options.Seed = 0,
+    skip_bad: options.SkipBad = False,
+    image_column: options.ImageColumn = None,
+    label_column: options.LabelColumn = None,
+    input_size: options.InputSize = None,
+    crop_pct: options.CropPct = None,
+    interpolation: options.Interpolation = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    batch_size: options.BatchSize = None,
+    workers: options.Workers = None,
+    device: options.Device = None,
+    precision: options.PrecisionOption = "float32",
+    weights: options.Weights = None,
+    pretrained: options.Pretrained = True,
+    num_classes: options.NumClasses = None,
+    as_json: options.Json = False,
+) -> None:
+    """Accuracy on augmented minus on clean images: near 0, an augmentation looks like what the network knows."""
+    from surgeon.models.names import check_model_name
+
+    check_model_name(model)
+    check_augments(augment or ())
+    with output.working("Loading torch and timm…"):
+        from surgeon import checkpoint
+        from surgeon.affinity import run_affinity
+        from surgeon.cli.request import task_request
+    request = task_request(
+        data=data,
+        split=split,
+        limit=limit,
+        image_column=image_column,
+        label_column=label_column,
+        skip_bad=skip_bad,
+        merge="logits",
+        batch_size=batch_size,
+        workers=workers,
+        device=device,
+        precision=precision,
+        images={
+            "input_size": input_size,
+            "crop_pct": crop_pct,
+            "interpolation": interpolation,
+            "mean": mean,
+            "std": std,
+        },
+    )
+    with output.working(f"Opening {model}…"):
+        loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
+    with output.progress_bar("images/s") as bar:
+        result = run_affinity(loaded, request, augment or (), seed, bar)
+    if as_json:
+        output.emit_json(result.model_dump_json(indent=2))
+        return
+    _describe(result)
+
+
+def _describe(result: Affinity) -> None:
+    output.say(
+        f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}: "
+        f"{result.clean_accuracy:.2%} of {count(result.images, 'clean image')}"
+    )
+    output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
+    for name, reason in result.left_out.items():
+        output.say(f"  [yellow]note:[/] left out {escape(name)}: {escape(reason)}")
+    if result.bad_images:
+        output.say(f"  [yellow]note:[/] left out {len(result.bad_images)} unreadable: {escape(result.bad_images[0])}…")
+    table = Table()
+    table.add_column("augmentation", overflow="fold")
+    for column in ("affinity (points)", "95% interval", "accuracy", "at most"):
+        table.add_column(column, justify="right")
+    for row in result.augments:
+        table.add_row(escape(row.augment), *_figures(row))
+    output.show(table)
+    if any(row.ceiling < 1 for row in result.augments):
+        output.say(
+            "Where labels are mixed, the accuracy is the label's weight on the predicted class; `at most` is what "
+            "naming the heavier class every time would reach."
+        )
+    output.say(f"{count(len(result.augments), 'augmentation')} in {result.seconds:.1f} s, seed {result.seed}")
+
+
+def _figures(row: AugmentAffinity) -> tuple[str, str, str, str]:
+    interval = " to ".join(difference("accuracy", edge) for edge in (row.low, row.high))
+    return difference("accuracy", row.difference), interval, f"{row.accuracy:.2%}", f"{row.ceiling:.1%}"

@@ -1,0 +1,62 @@
+"""`surgeon preview`: what an augmentation makes of images, as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from surgeon.cli import options, output
+from surgeon.cli.specs import check_augments
+from surgeon.errors import SurgeonError
+
+ALL = "all"
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("preview")(output.reporting_errors(preview))
+
+
+def preview(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="An augmentation, e.g. vh-mixup:alpha=0.3, or all. List: ls augments."),
+    ],
+    data: options.Data,
+    split: Annotated[str | None, typer.Option("--split", metavar="S", help="Default: train, else test.")] = None,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=64, help="Images to show.")] = 8,
+    seed: options.Seed = 0,
+    input_size: Annotated[
+        int | None,
+        typer.Option("--input-size", metavar="N", min=1, help="Default: the images' own up to 64 px, above it 224."),
+    ] = None,
+    image_column: options.ImageColumn = None,
+    label_column: options.LabelColumn = None,
+    path: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The PNG to write.")] = Path(
+        "preview.png"
+    ),
+) -> None:
+    """Draw images before and after an augmentation, with the labels that a mix gives them."""
+    if name != ALL:
+        check_augments([name])
+    if path.suffix.lower() != ".png" or path.is_dir():
+        raise SurgeonError(f"The picture cannot be written to {str(path)!r}.", "Name a file that ends in .png with -o.")
+    with output.working("Loading torch…"):
+        from surgeon import preview as previews
+        from surgeon.atomic import check_destination, staged
+        from surgeon.report.gallery import draw_gallery
+    check_destination(path.parent, overwrite=True)
+    with output.working(f"Opening {data}…"):
+        image_set = previews.open_training_data(data, split, image_column, label_column)
+        pictures = previews.take_pictures(image_set, count, seed, input_size)
+    about = f"{image_set.name} ({image_set.split}), {pictures.preprocessing.input_size[-1]} px"
+    with output.working("Drawing…"):
+        if name == ALL:
+            gallery = previews.preview_all(pictures, about, seed)
+        else:
+            gallery = previews.preview(name, pictures, about, seed)
+        with staged(path.parent, [path.name]) as folder:
+            draw_gallery(gallery, folder / path.name)
+    output.say(f"{escape(gallery.title)}: {escape(str(path))}")

@@ -1,0 +1,158 @@
+"""Rows of small pictures with what they are beneath, drawn as one PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from surgeon.report.picture import COLOURS
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from matplotlib.axes import Axes
+
+DPI = 150
+GAP = 14  # between pictures; all lengths are in pixels
+MARGIN = 24
+LINE = 19
+BAR = 9
+TITLE = 46
+SIDE, SIDE_AMONG_MANY, MANY_ROWS = 192, 128, 8
+NAME_SIZE, TITLE_SIZE, CAPTION_SIZE = 8.5, 11.0, 6.8  # in points
+
+
+class Share(NamedTuple):
+    """A class and its weight in a label; `colour` numbers the image that it comes from."""
+
+    name: str
+    weight: float
+    colour: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """A picture (H, W, 3) with its label beneath. A label of one class is named, one of several is drawn as a bar."""
+
+    pixels: npt.NDArray[np.uint8]
+    label: tuple[Share, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """Pictures side by side, with a name and a remark at the left; None leaves a place empty."""
+
+    name: str
+    remark: str
+    tiles: tuple[Tile | None, ...]
+
+    @property
+    def lines(self) -> int:
+        """The most classes that a label beneath has."""
+        return max((len(tile.label) for tile in self.tiles if tile), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    title: str
+    rows: tuple[Row, ...]
+
+    @property
+    def side(self) -> int:
+        """As which each picture is drawn: small ones are enlarged by a whole factor, so that pixels stay square."""
+        target = SIDE if len(self.rows) <= MANY_ROWS else SIDE_AMONG_MANY
+        size = max(max(tile.pixels.shape[:2]) for row in self.rows for tile in row.tiles if tile)
+        return size * max(1, round(target / size)) if size <= 1.25 * target else target
+
+
+def draw_gallery(gallery: Gallery, path: Path) -> None:
+    """Write the pictures as a PNG."""
+    from matplotlib.figure import Figure
+
+    side = gallery.side
+    left = MARGIN + GAP + round(max(_width(text, NAME_SIZE) for row in gallery.rows for text in (row.name, row.remark)))
+    width = max(
+        left + max(len(row.tiles) for row in gallery.rows) * (side + GAP) - GAP, _width(gallery.title, TITLE_SIZE)
+    )
+    heights = [_height(row, side) for row in gallery.rows]
+    size = round(width + MARGIN), TITLE + sum(heights) + MARGIN - GAP
+    figure = Figure(figsize=(size[0] / DPI, size[1] / DPI), dpi=DPI)
+    # One pair of axes whose unit is the pixel of the file, with y downwards.
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    top = TITLE
+    for row, height in zip(gallery.rows, heights, strict=True):
+        _draw_row(axes, row, left, top, side)
+        top += height
+    axes.text(MARGIN, TITLE / 2, gallery.title, fontsize=TITLE_SIZE, fontweight="bold", va="center")
+    axes.set(xlim=(0, size[0]), ylim=(size[1], 0), aspect="auto")
+    figure.savefig(path, dpi=DPI, format="png")
+
+
+def _height(row: Row, side: int) -> int:
+    bar = BAR + 4 if row.lines > 1 else 0
+    return side + bar + row.lines * LINE + GAP
+
+
+def _draw_row(axes: Axes, row: Row, left: int, top: int, side: int) -> None:
+    middle = top + side / 2
+    axes.text(MARGIN, middle, row.name, fontsize=NAME_SIZE, fontweight="bold", va="bottom")
+    axes.text(MARGIN, middle + 3, row.remark, fontsize=CAPTION_SIZE, color="0.45", va="top")
+    for number, tile in enumerate(row.tiles):
+        if tile is not None:
+            _draw_tile(axes, tile, left + number * (side + GAP), top, side, row.lines)
+
+
+def _draw_tile(axes: Axes, tile: Tile, x: int, top: int, side: int, lines: int) -> None:
+    axes.imshow(_scaled(tile.pixels, side), extent=(x, x + side, top + side, top), interpolation="none")
+    bottom = top + side
+    if lines > 1:
+        _draw_bar(axes, tile.label, x, bottom + 4, side)
+        bottom += BAR + 4
+    for line, share in enumerate(tile.label):
+        text = f"{share.weight:.0%} {share.name}" if lines > 1 else share.name
+        where: dict[str, Any] = {"fontsize": CAPTION_SIZE, "va": "center", "color": _colour(share)}
+        axes.text(x, bottom + 2 + (line + 0.5) * LINE, shortened(text, side), **where)
+
+
+def _draw_bar(axes: Axes, label: Sequence[Share], x: float, top: int, side: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    for share in label:
+        axes.add_patch(Rectangle((x, top), side * share.weight, BAR, color=_colour(share), linewidth=0))
+        x += side * share.weight
+
+
+def _colour(share: Share) -> str:
+    return COLOURS[share.colour] if share.colour < len(COLOURS) else "0.5"
+
+
+def _scaled(pixels: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
+    import numpy as np
+    from PIL import Image
+
+    how = Image.Resampling.NEAREST if max(pixels.shape[:2]) <= side else Image.Resampling.LANCZOS
+    return np.asarray(Image.fromarray(pixels).resize((side, side), how))
+
+
+def shortened(text: str, width: float, size: float = CAPTION_SIZE) -> str:
+    """The text, cut where it would be wider than this many pixels."""
+    if _width(text, size) <= width:
+        return text
+    kept = text
+    while kept and _width(f"{kept}…", size) > width:
+        kept = kept[:-1].rstrip()
+    return f"{kept}…"
+
+
+def _width(text: str, size: float) -> float:
+    """In pixels, in bold, which is the widest."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    if not text:
+        return 0.0
+    weight = "normal" if size == CAPTION_SIZE else "bold"
+    return float(TextPath((0, 0), text, size=size, prop=FontProperties(weight=weight)).get_extents().width) * DPI / 72

@@ -1,0 +1,137 @@
+"""`surgeon preview`: pictures of augmentations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from surgeon import preview
+from surgeon.augment.base import augments
+from surgeon.report.gallery import CAPTION_SIZE, Gallery, Row, Share, Tile, draw_gallery, shortened
+from tests.cli.running import contents, done, refusal
+
+
+def pictures(count: int = 4, input_size: int | None = None) -> preview.Pictures:
+    image_set = preview.open_training_data("digits", None, None, None)
+    return preview.take_pictures(image_set, count, 0, input_size)
+
+
+def test_writes_a_picture_and_says_where(here: Path) -> None:
+    outcome = done("preview", "vh-mixup:alpha=0.3", "--data", "digits", "--count", "3")
+    assert outcome.stdout == ""
+    assert "vh-mixup:alpha=0.3 · digits (train), 8 px: preview.png" in outcome.stderr
+    assert Image.open(here / "preview.png").format == "PNG"
+    assert list(contents(here)) == ["preview.png"]
+
+
+@pytest.mark.parametrize("name", ["all", "strong", "cutmix", "mixup|none"])
+def test_is_the_same_for_the_same_seed_and_another_for_another(name: str, here: Path) -> None:
+    for file, seed in (("a", 0), ("b", 0), ("c", 1)):
+        done("preview", name, "--data", "digits", "--count", "2", "--seed", str(seed), "-o", f"new/folder/{file}.png")
+    a, b, c = (Image.open(here / f"new/folder/{file}.png") for file in "abc")
+    assert a.tobytes() == b.tobytes()
+    assert a.tobytes() != c.tobytes()
+
+
+def test_one_image_and_a_size_of_ones_own(here: Path) -> None:
+    done("preview", "mixup", "--data", "digits", "--count", "1", "--input-size", "96", "--split", "test")
+    assert Image.open(here / "preview.png").width > 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["vh-mixupp", "--data", "digits"], "vh-mixup"),
+        (["mixup:alfa=1", "--data", "digits"], "alpha"),
+        (["mixup|cutmixx", "--data", "digits"], "cutmix"),
+        (["strong|mixup", "--data", "digits"], "does not work on batches"),
+        (["mixup", "--data", "nothing"], "There is no data 'nothing'"),
+        (["mixup", "--data", "digits", "--split", "nothing"], "There is no split 'nothing'"),
+        (["mixup", "--data", "digits", "-o", "picture.jpg"], "ends in .png"),
+        (["mixup", "--data", "digits", "-o", "."], "ends in .png"),
+        (["mixup", "--data", "digits", "-o", "file/picture.png"], "is not a folder"),
+    ],
+)
+def test_refusals(arguments: list[str], says: str, here: Path) -> None:
+    (here / "file").write_text("")
+    assert says in refusal("preview", *arguments)
+    assert list(contents(here)) == ["file"]
+
+
+def test_an_unreadable_image_is_passed_over(here: Path) -> None:
+    for name in ("cat", "dog"):
+        (here / "data" / name).mkdir(parents=True)
+        Image.new("RGB", (40, 30), "red").save(here / "data" / name / "good.png")
+        (here / "data" / name / "bad.png").write_bytes(b"nothing")
+    done("preview", "mixup", "--data", "data")
+    for name in ("cat", "dog"):
+        (here / "data" / name / "good.png").unlink()
+    assert "None of the images" in refusal("preview", "mixup", "--data", "data")
+
+
+def test_takes_an_image_of_every_class_before_the_second_of_any() -> None:
+    assert sorted(pictures(10).class_names) == [str(digit) for digit in range(10)]
+    assert len(set(pictures(25).class_names[10:20])) == 10
+
+
+def test_grey_and_small_pictures_keep_their_size_and_others_do_not() -> None:
+    assert pictures().preprocessing.input_size == (1, 8, 8)
+    assert pictures(input_size=24).preprocessing.input_size == (1, 24, 24)
+
+
+def test_the_bar_tells_what_the_soft_targets_say() -> None:
+    taken = pictures(6)
+    gallery = preview.preview("horizontal-concat", taken, "digits", 0)
+    images, partners, mixed = gallery.rows
+    for image, partner, tile in zip(images.tiles, partners.tiles, mixed.tiles, strict=True):
+        assert image is not None
+        assert tile is not None
+        assert sum(share.weight for share in tile.label) == pytest.approx(1)
+        assert image.label[0].name == tile.label[0].name
+        own = round(tile.label[0].weight * 8)
+        assert np.array_equal(tile.pixels[:, :own], image.pixels[:, :own])
+        if partner is not None:
+            assert partner.label[0] == Share(tile.label[1].name, 1.0, 1)
+            assert np.array_equal(tile.pixels[:, own:], partner.pixels[:, own:])
+
+
+def test_without_a_partner_the_place_stays_empty() -> None:
+    gallery = preview.preview("mixup:p=0", pictures(), "digits", 0)
+    assert gallery.rows[1].tiles == (None,) * 4
+    assert all(tile is not None and len(tile.label) == 1 for tile in gallery.rows[2].tiles)
+
+
+def test_all_has_a_row_for_every_augmentation() -> None:
+    gallery = preview.preview_all(pictures(3), "digits", 0)
+    assert {row.name for row in gallery.rows} == {"original", *augments}
+    assert all(len(row.tiles) == 3 for row in gallery.rows)
+
+
+def test_brighter_than_white_is_white() -> None:
+    stated = pictures().preprocessing
+    assert preview._visible(torch.full((1, 8, 8), 3.0), stated).min() == 255
+    assert preview._visible(torch.full((1, 8, 8), -3.0), stated).max() == 0
+
+
+def test_small_pictures_are_enlarged_without_blur(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 2, (32, 32, 3), dtype=np.uint8) * 255
+    gallery = Gallery("title", (Row("name", "", (Tile(pixels),)),))
+    draw_gallery(gallery, tmp_path / "a.png")
+    drawn = np.asarray(Image.open(tmp_path / "a.png").convert("RGB"))
+    assert gallery.side == 192
+    enlarged = pixels.repeat(6, axis=0).repeat(6, axis=1)
+    places = [(y, x) for y in range(drawn.shape[0] - 191) for x in range(drawn.shape[1] - 191)]
+    assert any(np.array_equal(drawn[y : y + 192 : 6, x : x + 192 : 6], pixels) for y, x in places)
+    assert any(np.array_equal(drawn[y : y + 192, x : x + 192], enlarged) for y, x in places)
+
+
+def test_long_names_are_cut_to_the_width() -> None:
+    assert shortened("rose", 192) == "rose"
+    cut = shortened("52% a flower with a very long name indeed, longer than fits", 192)
+    assert cut.endswith("…")
+    assert 15 < len(cut) < 40
+    assert shortened("any", 0, CAPTION_SIZE) == "…"
