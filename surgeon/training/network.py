@@ -71,7 +71,7 @@ def head_of(model: nn.Module) -> str:
     names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
     if not names:
         raise SurgeonError("The network has no linear or convolutional layer that could be its head.")
-    return names[-1]
+    return str(names[-1])
 
 
 def norm_parameters(model: nn.Module) -> set[nn.Parameter]:

@@ -348,7 +348,7 @@ def _memory_format(model: nn.Module) -> torch.memory_format:
 def _average_of(model: nn.Module, recipe: Recipe) -> Any:
     if recipe.ema is None:
         return None
-    from timm.utils import ModelEmaV3
+    from timm.utils.model_ema import ModelEmaV3
 
     return ModelEmaV3(model, decay=recipe.ema, use_warmup=True)
 

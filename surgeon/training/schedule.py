@@ -12,7 +12,8 @@ class Schedule:
     """Sets the learning rate of a step; it remembers nothing, so training can go on anywhere."""
 
     def __init__(self, optimizer: Any, recipe: Recipe, steps: int) -> None:
-        from timm.scheduler import CosineLRScheduler, MultiStepLRScheduler
+        from timm.scheduler.cosine_lr import CosineLRScheduler
+        from timm.scheduler.multistep_lr import MultiStepLRScheduler
 
         self.cycle = steps // recipe.snapshots
         warmup = round(self.cycle * recipe.warmup_epochs / (recipe.epochs / recipe.snapshots))
@@ -23,7 +24,7 @@ class Schedule:
             "warmup_prefix": True,
         }
         if recipe.schedule == "cosine":
-            self._scheduler = CosineLRScheduler(optimizer, t_initial=max(1, self.cycle - warmup), **shared)
+            self._scheduler: Any = CosineLRScheduler(optimizer, t_initial=max(1, self.cycle - warmup), **shared)
         else:
             shares = recipe.milestones if recipe.schedule == "step" else ()
             # timm divides one step early.
@@ -36,7 +37,7 @@ class Schedule:
 
 def make_optimizer(groups: list[dict[str, Any]], recipe: Recipe) -> Any:
     """An optimiser of timm's."""
-    from timm.optim import create_optimizer_v2, list_optimizers
+    from timm.optim._optim_factory import create_optimizer_v2, list_optimizers
 
     if recipe.optimizer.lower() not in list_optimizers():
         raise SurgeonError(
