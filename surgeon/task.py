@@ -125,11 +125,11 @@ class Task:
         return self.views.count if self.views else 1
 
 
-def prepare(loaded: LoadedModel, request: Request) -> Task:
-    """Open the images, check that they fit the network, and move it to its device."""
+def prepare(loaded: LoadedModel, request: Request, image_set: ImageSet | None = None) -> Task:
+    """Open the images unless they are given, check that they fit the network, and move it to its device."""
     preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name)
     views = view_families[request.tta].for_network(preprocessing) if request.tta else None
-    image_set = open_images(request)
+    image_set = image_set or open_images(request)
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
     class_names = (getattr(loaded.model, "pretrained_cfg", None) or {}).get("label_names")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from surgeon import __version__
-from surgeon.cli import convert, demo, eval, inspect, ls, merge, sweep, verify
+from surgeon.cli import convert, demo, ensemble, eval, inspect, ls, merge, sweep, verify
 from surgeon.errors import ExitCode
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ def _main(
             stream.reconfigure(errors="replace")  # a curve on a terminal without its characters is no reason to fail
 
 
-for command in (demo, ls, inspect, convert, eval, sweep, merge, verify):
+for command in (demo, ls, inspect, convert, eval, sweep, merge, ensemble, verify):
     command.add_to(app)
 
 

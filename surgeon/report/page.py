@@ -20,19 +20,20 @@ def sweep_page(sweep: Sweep) -> str:
     """The whole result of a sweep as one HTML page."""
     charts = [*(_curve_chart(sweep, names) for names in panels(sweep)), _gain_chart(sweep)]
     return (
-        _environment()
+        environment()
         .get_template("sweep.html.j2")
         .render(
             sweep=sweep,
             charts=[chart for chart in charts if chart],
             learned=[_LearnedView(sweep, one) for one in sweep.learned],
             facts=_facts(sweep),
-            record=_embedded(sweep),
+            record=embedded(sweep),
         )
     )
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates, and the words that all pages use."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -56,7 +57,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _embedded(record: Result) -> Markup:
+def embedded(record: Result) -> Markup:
     """The record as JSON that cannot end the script element it is in."""
     from markupsafe import Markup
 
