@@ -77,9 +77,10 @@ def ensemble(
 ) -> None:
     """Average the predictions of several networks, or their weights, and say what that brings over the best of them."""
     from surgeon.ensembling.names import check_member_names
-    from surgeon.metrics import metrics
 
     check_member_names(members)
+    from surgeon.metrics import metrics  # which loads numpy
+
     metrics[metric]
     if choose_split is not None and not greedy:
         raise SurgeonError("--choose-split says what --greedy chooses on: pass both.")

@@ -24,9 +24,9 @@ def _open(name: str) -> LoadedModel:
     try:
         return checkpoint.open_model(name)
     except SurgeonError as error:
-        if name in error.message:
-            raise
-        raise SurgeonError(f"{name}: {error.message}", error.hint, error.exit_code) from error
+        message = error.message if name in error.message else f"{name}: {error.message}"
+        hint = "Pass a checkpoint folder." if "--weights" in error.hint else error.hint  # members have no such option
+        raise SurgeonError(message, hint, error.exit_code) from error
 
 
 def check_same_classes(members: Sequence[LoadedModel]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -74,10 +74,12 @@ class Predictor:
 
         def share() -> Scored:
             scored = Scored.nothing(len(self.tasks), len(groups))
-            for logits, batch in self._predictions(images, label, scored.bad):
-                averages = [average([logits[number] for number in group], merge) for group in groups]
-                for scores, prediction in zip((*scored.networks, *scored.groups), (*logits, *averages), strict=True):
-                    scores.update(prediction, batch.labels, batch.indices)
+            every = (*scored.networks, *scored.groups)
+            with self._ready():
+                for logits, batch in self._predictions(images, label, scored.bad):
+                    averages = [average([logits[number] for number in group], merge) for group in groups]
+                    for scores, prediction in zip(every, (*logits, *averages), strict=True):
+                        scores.update(prediction, batch.labels, batch.indices)
             return scored
 
         together = Scored.nothing(len(self.tasks), len(groups))
@@ -89,14 +91,23 @@ class Predictor:
         """The logits of all images."""
 
         def share() -> list[tuple[list[Tensor], Tensor, Tensor]]:
-            predictions = self._predictions(images, label, [])
-            return [(logits, batch.labels, batch.indices) for logits, batch in predictions]
+            with self._ready():
+                predictions = self._predictions(images, label, [])
+                return [(logits, batch.labels, batch.indices) for logits, batch in predictions]
 
         parts = [part for of_process in self.processes.gather(share) for part in of_process]
         logits, labels, indices = zip(*parts, strict=True)
         return Kept(
             [torch.cat(of_network) for of_network in zip(*logits, strict=True)], *map(torch.cat, (labels, indices))
         )
+
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
+        """All networks in evaluation mode and in their precision."""
+        with ExitStack() as stack:
+            for task in self.tasks:
+                stack.enter_context(task.manner.applied_to(task.model))
+            yield
 
     def _predictions(self, images: ImageSet, label: str, bad: list[str]) -> Iterator[tuple[list[Tensor], Batch]]:
         """The logits of all networks, batch by batch, of every so-manieth batch that falls to this process.
@@ -108,17 +119,13 @@ class Predictor:
         numbers = next(iter(loaders.values())).numbers[self.processes.rank :: self.processes.count]
         loaders = {kind: loader.only(numbers) for kind, loader in loaders.items()}
         done = 0
-        with ExitStack() as stack:
-            for task in self.tasks:
-                stack.enter_context(task.manner.applied_to(task.model))
-            for batches in zip(*loaders.values(), strict=True):
-                of_kind = dict(zip(loaders, batches, strict=True))
-                first = batches[0]
-                if not len(first.labels):  # all of them unreadable
-                    continue
-                yield [_logits(task, of_kind[task.preprocessing]) for task in self.tasks], first
-                done += len(first.labels) * self.processes.count
-                self.progress(label, min(done, len(images)), len(images))
+        for batches in zip(*loaders.values(), strict=True):
+            of_kind, first = dict(zip(loaders, batches, strict=True)), batches[0]
+            if not len(first.labels):  # all of them unreadable
+                continue
+            yield [_logits(task, of_kind[task.preprocessing]) for task in self.tasks], first
+            done += len(first.labels) * self.processes.count
+            self.progress(label, min(done, len(images)), len(images))
         bad += next(iter(loaders.values())).bad
 
 

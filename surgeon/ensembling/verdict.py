@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from surgeon.errors import listing
 from surgeon.report.wording import figure, gain_text, label, short_names
 from surgeon.results import Combination, Ensemble
 
@@ -49,13 +50,15 @@ def _greedy(result: Ensemble, combination: Combination) -> list[str]:
     choice, metric = result.choice, result.metric
     assert choice is not None
     names = short_names([member.name for member in result.members])
-    chosen = ", ".join(names[name] for name in combination.members)
-    value = figure(metric, combination.metrics.value(metric))
     where = "the other half of the split" if choice.half else f"split {choice.split}"
+    start = f"Chosen by {label(metric)} on {choice.images:,} other images ({where}): "
+    if len(combination.members) == 1:
+        return [f"{start}{names[combination.members[0]]} alone, which no other member improves."]
+    chosen = listing([names[name] for name in combination.members])
+    value = figure(metric, combination.metrics.value(metric))
     return [
-        f"Chosen by {label(metric)} on {choice.images:,} other images ({where}): {chosen}, "
-        f"{len(combination.members)} of {len(result.members)}. Their average gives {value} here: "
-        f"{gain_text(combination.gain(metric))} over the best member."
+        f"{start}{chosen}, {len(combination.members)} of {len(result.members)}. Their average gives {value} here; "
+        f"over the best member {gain_text(combination.gain(metric))}."
     ]
 
 
@@ -65,8 +68,8 @@ def _soup(result: Ensemble, combination: Combination) -> list[str]:
     value = figure(metric, combination.metrics.value(metric))
     sentences = [
         f"The soup, one network with the mean weights of {len(combination.members)} and BatchNorm statistics of "
-        f"{statistics.images:,} images (split {statistics.split}), gives {value}: "
-        f"{gain_text(combination.gain(metric))} over the best member."
+        f"{statistics.images:,} images (split {statistics.split}), gives {value}; "
+        f"over the best member {gain_text(combination.gain(metric))}."
     ]
     if statistics.averaged_layers:
         sentences.append(

@@ -80,14 +80,13 @@ def _dots(axes: Axes, shown: Sequence[Row], values: Sequence[float], title: str)
 def _matrix(axes: Axes, result: Ensemble, names: Sequence[str]) -> None:
     percent = [[100 * value for value in row] for row in result.disagreement]
     largest = max(max(row) for row in percent) or 1.0
-    axes.imshow(percent, cmap="Blues", vmin=0, vmax=1.25 * largest)
+    axes.imshow(percent, cmap="Blues", vmin=0, vmax=1.7 * largest)
     axes.set_yticks(range(len(names)), [_clipped(name) for name in names])
     axes.set_xticks(range(len(names)), [_clipped(name) for name in names], rotation=45, ha="right")
     if len(names) <= _MOST_WRITTEN:
         for y, row in enumerate(percent):
             for x, value in enumerate(row):
-                text, colour = ("–", "0.5") if x == y else (f"{value:.1f}", "black" if value < largest else "white")
-                axes.text(x, y, text, ha="center", va="center", fontsize=9, color=colour)
+                axes.text(x, y, "–" if x == y else f"{value:.1f}", ha="center", va="center", fontsize=9)
     axes.set_title(f"disagreement, % of images (mean {100 * result.mean_disagreement:.2f})", loc="left", fontsize=12)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)

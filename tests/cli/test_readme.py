@@ -13,7 +13,7 @@ import pytest
 from tests.cli.running import done
 
 PROJECT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/methods.md", "docs/sweeps.md"]
+PAGES = ["README.md", "docs/methods.md", "docs/sweeps.md", "docs/ensembles.md"]
 NEEDS_NETWORK = "needs the network"
 
 

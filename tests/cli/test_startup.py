@@ -14,7 +14,7 @@ import pytest
 import surgeon
 from tests.cli.running import command, done, invoke
 
-COMMANDS = ["demo", "ls", "inspect", "convert", "verify"]
+COMMANDS = ["demo", "ls", "inspect", "convert", "ensemble", "verify"]
 
 # Runs a command and then says which heavy packages it has imported.
 IMPORTED = """
@@ -44,6 +44,7 @@ MISTYPED = [
     ["convert", "resnet18", "--insert", "crosnorm"],
     ["convert", "resnet18", "--bn", "pono-moex:lamda=1"],
     ["convert", "resnet5O", "--bn", "ghost"],
+    ["ensemble", "resnet18", "resnet5O", "--data", "digits"],
 ]
 
 
