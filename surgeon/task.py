@@ -132,8 +132,7 @@ def prepare(loaded: LoadedModel, request: Request, images: ImageSet | None = Non
     image_set = open_images(request) if images is None else images
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
-    class_names = loaded.origin.class_names or (getattr(loaded.model, "pretrained_cfg", None) or {}).get("label_names")
-    check_classes(image_set, _outputs(model, preprocessing, device), class_names)
+    check_classes(image_set, _outputs(model, preprocessing, device), loaded.class_names)
     small = preprocessing.input_size[-1] <= SMALL_IMAGE
     return Task(
         model=model,

@@ -16,6 +16,7 @@ from surgeon.cli import (
     affinity,
     convert,
     demo,
+    ensemble,
     eval,
     finetune,
     inspect,
@@ -56,7 +57,7 @@ def _main(
             stream.reconfigure(errors="replace")  # a curve on a terminal without its characters is no reason to fail
 
 
-for command in (demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, verify):
+for command in (demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, ensemble, verify):
     command.add_to(app)
 
 

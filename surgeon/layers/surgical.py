@@ -108,6 +108,11 @@ class SurgicalNorm(nn.Module):
         if self.aux is not None:
             self.aux.set_alpha(alpha)
 
+    @property
+    def alpha_values(self) -> float | tuple[float, ...]:
+        """What alpha was set to: one number, or one per channel."""
+        return self._alpha_values
+
     def compute_with(self, alpha: Tensor) -> None:
         """Infer with a tensor of alphas, one per channel, of which gradients may be wanted; `set_alpha` ends it."""
         self.alpha = alpha

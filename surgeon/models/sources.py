@@ -69,6 +69,12 @@ class LoadedModel:
     model: nn.Module
     origin: Origin
 
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Of the outputs, where they are known: to us, or to timm."""
+        names = self.origin.class_names or (getattr(self.model, "pretrained_cfg", None) or {}).get("label_names")
+        return tuple(names) if names else None
+
 
 def load_model(
     name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None

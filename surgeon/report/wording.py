@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,3 +78,12 @@ def preprocessing_text(images: Preprocessing) -> str:
     mean, std = ("/".join(f"{value:.3g}" for value in values) for values in (images.mean, images.std))
     size = "x".join(map(str, images.input_size[1:]))
     return f"{size} px, {images.interpolation}, crop {images.crop_pct:g}, mean {mean}, std {std}"
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Each name without the folders that all of them begin with."""
+    parts = [PurePath(name).parts for name in names]
+    common = 0
+    while all(len(own) > common + 1 and own[common] == parts[0][common] for own in parts):
+        common += 1
+    return {name: str(PurePath(*own[common:])) for name, own in zip(names, parts, strict=True)}

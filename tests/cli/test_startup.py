@@ -14,7 +14,9 @@ import pytest
 import surgeon
 from tests.cli.running import command, done, invoke
 
-COMMANDS = ["demo", "ls", "inspect", "convert", "verify", "preview", "affinity"]
+COMMANDS = [
+    "demo", "ls", "inspect", "convert", "verify", "preview", "affinity", "finetune", "recipe", "ensemble",
+]  # fmt: skip
 
 # Runs a command and then says which heavy packages it has imported.
 IMPORTED = """
@@ -48,6 +50,7 @@ MISTYPED = [
     ["preview", "vh-mixupp", "--data", "digits"],
     ["preview", "mixup:alfa=1", "--data", "digits"],
     ["affinity", "digits-resnet8", "--data", "digits", "--augment", "cutot"],
+    ["ensemble", "resnet18", "resnet5O", "--data", "digits"],
 ]
 
 

@@ -123,6 +123,19 @@ def test_an_evaluation_by_two_is_that_of_one(tmp_path: Path, program: Path) -> N
     assert len(one["labels"]) == 90
 
 
+@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.long
+def test_an_ensemble_by_two_is_that_of_one(tmp_path: Path, program: Path) -> None:
+    for size in (2, 8):
+        document("convert", "digits-resnet8", "--bn", f"example-weighted:alpha={size / 10}", "-o", tmp_path / f"{size}")
+    members = ("ensemble", tmp_path / "2", tmp_path / "8", "--data", "digits", "--limit", 90, "--batch-size", 20)
+    expected = timeless(document(*members, "--greedy", "-o", tmp_path / "one"))
+    together = launched(TORCHRUN, program, *members, "--greedy", "--json", "-o", tmp_path / "two")
+    assert the_document(together) == expected == result(tmp_path / "two")
+    # Five batches to choose and five to report, by two members.
+    assert batches_predicted(program) == [(3 + 3) * 2, (2 + 2) * 2]
+
+
 def test_a_sweep_by_two_is_that_of_one(by_one: Path, tmp_path: Path, program: Path) -> None:
     together = launched(ACCELERATE, program, *SWEEP, "--json", "-o", tmp_path / "two")
     assert the_document(together) == result(by_one) == result(tmp_path / "two")

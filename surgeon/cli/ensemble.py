@@ -1,0 +1,187 @@
+"""`surgeon ensemble`: several networks that predict as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.cli import options, output
+from surgeon.errors import SurgeonError
+from surgeon.report.wording import figure, gain_text, preprocessing_text, short_names
+
+if TYPE_CHECKING:
+    from surgeon.results import Ensemble
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("ensemble")(output.reporting_errors(ensemble))
+
+
+def ensemble(
+    members: Annotated[
+        list[str], typer.Argument(metavar="CKPT…", help="Two or more checkpoint folders, or any other MODEL.")
+    ],
+    data: options.Data,
+    split: options.Split = None,
+    limit: options.Limit = None,
+    merge: Annotated[
+        str,
+        typer.Option(
+            "--merge", metavar="HOW", help="What is averaged over members and views: logits, probabilities, geometric."
+        ),
+    ] = "logits",
+    metric: Annotated[
+        str, typer.Option("--metric", metavar="M", help="What to choose and to rank by. List: surgeon ls metrics.")
+    ] = "accuracy",
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="Also average only the members that help, chosen on other images.")
+    ] = False,
+    choose_split: Annotated[
+        str | None,
+        typer.Option(
+            "--choose-split", metavar="S", help="What --greedy chooses on; default: validation, else half of --split."
+        ),
+    ] = None,
+    soup: Annotated[
+        bool, typer.Option("--soup", help="Also average the members' weights: one network, the price of one.")
+    ] = False,
+    statistics_split: Annotated[
+        str, typer.Option("--statistics-split", metavar="S", help="Images for the soup's BatchNorm statistics.")
+    ] = "train",
+    statistics_images: Annotated[
+        int, typer.Option("--statistics-images", metavar="N", min=1, help="At most so many of them.")
+    ] = 2048,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Result, picture, page; with --soup also the checkpoint."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
+    tta: options.Tta = None,
+    skip_bad: options.SkipBad = False,
+    image_column: options.ImageColumn = None,
+    label_column: options.LabelColumn = None,
+    input_size: options.InputSize = None,
+    crop_pct: options.CropPct = None,
+    interpolation: options.Interpolation = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    batch_size: options.BatchSize = None,
+    workers: options.Workers = None,
+    device: options.Device = None,
+    precision: options.PrecisionOption = "float32",
+    as_json: options.Json = False,
+) -> None:
+    """Average the predictions of several networks, or their weights, and say what that brings over the best of them."""
+    from surgeon.ensembling.names import check_member_names
+
+    check_member_names(members)
+    from surgeon.metrics import metrics  # which loads numpy
+
+    metrics[metric]
+    if choose_split is not None and not greedy:
+        raise SurgeonError("--choose-split says what --greedy chooses on: pass both.")
+    with output.working("Loading torch and timm…"):
+        from surgeon.atomic import check_destination
+        from surgeon.cli.request import task_request
+        from surgeon.ensembling.members import open_members
+        from surgeon.ensembling.operation import EnsembleRequest, run_ensemble
+    request = EnsembleRequest(
+        task=task_request(
+            data=data,
+            split=split,
+            limit=limit,
+            image_column=image_column,
+            label_column=label_column,
+            skip_bad=skip_bad,
+            tta=tta,
+            merge=merge,
+            batch_size=batch_size,
+            workers=workers,
+            device=device,
+            precision=precision,
+            images={
+                "input_size": input_size,
+                "crop_pct": crop_pct,
+                "interpolation": interpolation,
+                "mean": mean,
+                "std": std,
+            },
+        ),
+        metric=metric,
+        greedy=greedy,
+        choose_split=choose_split,
+        soup=soup,
+        statistics_split=statistics_split,
+        statistics_images=statistics_images,
+        output=folder,
+        overwrite=overwrite,
+    )
+    if folder is not None:
+        check_destination(folder, overwrite)
+    with output.working(f"Opening {len(members)} networks…"):
+        opened = open_members(members)
+    with output.progress_bar("images/s") as bar:
+        result = run_ensemble(opened, request, bar)
+    if as_json:
+        output.emit_json(result.model_dump_json(indent=2))
+    else:
+        _describe(result, folder)
+
+
+def _describe(result: Ensemble, folder: Path | None) -> None:
+    output.say(f"[bold]{len(result.members)} members[/] on {escape(result.data)}, split {escape(result.split)}")
+    for text in dict.fromkeys(preprocessing_text(member.preprocessing) for member in result.members):
+        output.say(f"  preprocessing  {text}")
+    if result.tta:
+        output.say(f"  views          {result.views} per image ({result.tta})")
+    if result.bad_images:
+        output.say(f"  [yellow]note:[/] left out {len(result.bad_images)} unreadable: {escape(result.bad_images[0])}…")
+    output.show(_table_of_rows(result))
+    output.show(_table_of_disagreement(result))
+    for sentence in result.summary:
+        output.say(f"• {escape(sentence)}")
+    images = result.members[0].metrics.images
+    output.say(f"[dim]{images:,} images, {result.merge.value} averaged, {result.seconds:.1f} s on {result.device}[/]")
+    if folder is not None:
+        output.say(f"Report: {folder}/report.html, result.json, ensemble.png")
+    if result.checkpoint is not None:
+        output.say(f"Checkpoint of the soup: {result.checkpoint}")
+
+
+def _table_of_rows(result: Ensemble) -> Table:
+    shown = dict.fromkeys(("accuracy", "cross-entropy", "scaled-cross-entropy", "ece", result.metric))
+    headings = {"scaled-cross-entropy": "at best temperature", "ece": "ECE"}
+    names = short_names([member.name for member in result.members])
+    table = Table()
+    table.add_column("network", overflow="fold")
+    table.add_column("passes", justify="right")
+    for name in shown:
+        table.add_column(headings.get(name, name), justify="right", style="bold" if name == result.metric else "")
+    table.add_column(f"{headings.get(result.metric, result.metric)} over the best member")
+    for member in result.members:
+        figures = (figure(name, member.metrics.value(name)) for name in shown)
+        table.add_row(escape(names[member.name]), "1", *figures, "best member" if member.name == result.best else "")
+    table.add_section()
+    for one in result.combinations:
+        figures = (figure(name, one.metrics.value(name)) for name in shown)
+        table.add_row(f"[bold]{one.name}[/]", str(one.passes), *figures, gain_text(one.gain(result.metric)))
+    return table
+
+
+def _table_of_disagreement(result: Ensemble) -> Table:
+    """Members by number, because their names would not fit above the columns."""
+    names = short_names([member.name for member in result.members])
+    title = f"Disagreement, % of images (mean {100 * result.mean_disagreement:.2f})"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    table.add_column("member", overflow="fold")
+    for number in range(1, len(result.members) + 1):
+        table.add_column(str(number), justify="right")
+    for number, (member, line) in enumerate(zip(result.members, result.disagreement, strict=True)):
+        cells = ("–" if other == number else f"{100 * value:.2f}" for other, value in enumerate(line))
+        table.add_row(str(number + 1), escape(names[member.name]), *cells)
+    return table

@@ -1,0 +1,1 @@
+"""Several networks that predict as one."""
