@@ -42,11 +42,13 @@ def exchanged_loss(
     own = 1.0 if exchange is None else exchange.lam
     kept = 1.0 if cutmix is None else cutmix.kept
     partners = targets[mixed.permutation.to(targets.device)]
+    # The partner's image is itself cut, by a share of its own.
+    of_partner = kept[mixed.permutation.to(kept.device)] if isinstance(kept, Tensor) and kept.dim() else kept
     loss = _weighted(criterion(logits, targets), own * kept)
-    loss = loss + _weighted(criterion(logits, partners), own * (1 - kept) + (1 - own) * kept)
+    loss = loss + _weighted(criterion(logits, partners), own * (1 - kept) + (1 - own) * of_partner)
     if exchange is not None and cutmix is not None:
         third = partners[mixed.permutation.to(targets.device)]
-        loss = loss + _weighted(criterion(logits, third), (1 - own) * (1 - kept))
+        loss = loss + _weighted(criterion(logits, third), (1 - own) * (1 - of_partner))
     return loss
 
 

@@ -77,16 +77,16 @@ def main() -> None:
     for name, seeds in right.items():
         accuracies = [float(each.mean()) for each in seeds]
         gains = np.mean(seeds, axis=0) - plain
-        half = 1.96 * float(gains.std(ddof=1)) / len(gains) ** 0.5
+        gain, half = float(gains.mean()), 1.96 * float(gains.std(ddof=1)) / len(gains) ** 0.5
         rows[name] = {
             "accuracies": accuracies,
-            "gain": float(gains.mean()),
-            "low": gains.mean() - half,
-            "high": gains.mean() + half,
+            "gain": gain,
+            "low": gain - half,
+            "high": gain + half,
         }
         print(
             f"{name:24} {100 * np.mean(accuracies):6.2f}%  seeds {' '.join(f'{100 * a:.2f}' for a in accuracies)}"
-            f"  gain {100 * gains.mean():+.2f} ({100 * (gains.mean() - half):+.2f} to {100 * (gains.mean() + half):+.2f})"
+            f"  gain {100 * gain:+.2f} ({100 * (gain - half):+.2f} to {100 * (gain + half):+.2f})"
         )
     (given.output / "table.json").write_text(json.dumps(rows, indent=2) + "\n")
 

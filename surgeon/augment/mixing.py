@@ -67,6 +67,13 @@ class Mix:
     """Whether pixels are averaged: integers cannot be."""
 
     def __call__(self, images: Tensor, targets: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
+        images, targets, _ = self.with_partners(images, targets, generator)
+        return images, targets
+
+    def with_partners(
+        self, images: Tensor, targets: Tensor, generator: Generator | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Mixed images and targets, and the index of each example's partner."""
         import torch
 
         if targets.dim() != 2 or not targets.is_floating_point():
@@ -78,7 +85,7 @@ class Mix:
         images, permutation, kept = self.mixed(images, generator)
         kept = kept.to(targets.device, targets.dtype)
         others = targets.index_select(0, permutation.to(targets.device))
-        return images, torch.lerp(others, targets, kept[:, None])
+        return images, torch.lerp(others, targets, kept[:, None]), permutation
 
     def mixed(self, images: Tensor, generator: Generator | None = None) -> Mixed:
         """Mix images alone."""

@@ -7,12 +7,13 @@ then what works on single images, then what works on batches. Among the same kin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surgeon.augment.base import BatchOperation, ImageOperation, Kind, augments
 from surgeon.augment.draws import generator_device
+from surgeon.augment.mixing import Mix
 from surgeon.errors import SurgeonError, listing
 from surgeon.options import parse_spec
 
@@ -36,9 +37,21 @@ class Augmentation:
         """The same, with every image its own: for the last epochs."""
         return replace(self, mixing=())
 
-    def of_batch(self, images: Tensor, targets: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
-        """Augment normalised images and soft targets."""
-        return _in_turn(images, targets, generator, (*self.mixing, *self.batch))
+    def of_batch(
+        self,
+        images: Tensor,
+        targets: Tensor,
+        generator: Generator | None,
+        tell: Callable[[Tensor], None] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Augment normalised images and soft targets; `tell` is told who was mixed with whom, by each mix."""
+        for operation in self.mixing:
+            if tell is not None and isinstance(operation, Mix):
+                images, targets, permutation = operation.with_partners(images, targets, generator)
+                tell(permutation)
+            else:
+                images, targets = operation(images, targets, generator)
+        return _in_turn(images, targets, generator, self.batch)
 
 
 def build(specs: Sequence[str], preprocessing: Preprocessing, crop: str | None = None) -> Augmentation:

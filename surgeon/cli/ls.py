@@ -24,6 +24,7 @@ class Kind(StrEnum):
     DATASETS = "datasets"
     METRICS = "metrics"
     VIEWS = "views"
+    RECIPES = "recipes"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
 def ls(
     kind: Annotated[
         Kind,
-        typer.Argument(metavar="norms|inserts|augments|models|datasets|metrics|views", help="What to list."),
+        typer.Argument(metavar="norms|inserts|augments|models|datasets|metrics|views|recipes", help="What to list."),
     ],
     pattern: Annotated[
         str | None, typer.Argument(metavar="[PATTERN]", help="Only names that match, e.g. 'resnet*'.")
@@ -49,6 +50,7 @@ def ls(
         Kind.DATASETS: _list_datasets,
         Kind.METRICS: _list_metrics,
         Kind.VIEWS: _list_views,
+        Kind.RECIPES: _list_recipes,
     }
     listings[kind](pattern, as_json)
 
@@ -232,6 +234,18 @@ def _list_views(pattern: str | None, as_json: bool) -> None:
 
     documents = [{"name": name, "what": views[name].summary, "views": views[name].count} for name in views]
     _list_simply("Test-time augmentation, used as --tta NAME", documents, pattern, as_json)
+
+
+def _list_recipes(pattern: str | None, as_json: bool) -> None:
+    from surgeon.training.recipe import header_of, shipped_recipes
+
+    headers = {name: header_of(path) for name, path in shipped_recipes().items()}
+    documents = [
+        {"name": name, "what": h.summary, "expected": h.expected, "run": h.command} for name, h in headers.items()
+    ]
+    if not as_json:
+        documents = [{key: each[key] for key in ("name", "what")} for each in documents]
+    _list_simply("Recipes, used as --recipe NAME; see `surgeon recipe show NAME`", documents, pattern, as_json)
 
 
 def _list_simply(title: str, documents: list[dict[str, Any]], pattern: str | None, as_json: bool) -> None:

@@ -51,9 +51,9 @@ class Objective:
         images, targets = [], []
         for copy, augmentation in zip(copies, self.augmentations, strict=True):
             used = augmentation if mixing else augmentation.without_mixing()
-            mixed = used.of_batch(copy, hard, generator)
-            images.append(mixed[0])
-            targets.append(mixed[1])
+            augmented = used.of_batch(copy, hard, generator, self._share_partners)
+            images.append(augmented[0])
+            targets.append(augmented[1])
         logits = self._predict(network, torch.cat(images) if len(images) > 1 else images[0])
         goal = self._exchanged(torch.cat(targets))
         if self.consistency:
@@ -65,6 +65,15 @@ class Objective:
         correct = (logits.argmax(1) == goal.argmax(1)).sum()
         return Outcome(loss, correct, len(logits))
 
+    def _share_partners(self, permutation: Tensor) -> None:
+        """Whom an example is mixed with is also whose moments it takes, so that it has three labels and not four."""
+        for unit in self._units if len(self.augmentations) == 1 else ():
+            unit.permutation = permutation
+
+    @property
+    def _units(self) -> list[MomentExchange]:
+        return [module for module in self.model.modules() if isinstance(module, MomentExchange)]
+
     def _predict(self, network: Network, images: Tensor) -> Tensor:
         if len(self.augmentations) == 2:
             with branch(self.model, "halves"):
@@ -73,10 +82,10 @@ class Objective:
 
     def _exchanged(self, targets: Tensor) -> Tensor:
         """MoEx: an example that took the moments of another also takes a part of its targets."""
-        for module in self.model.modules():
-            if isinstance(module, MomentExchange) and module.last is not None:
-                partners = targets[module.last.permutation.to(targets.device)]
-                targets = module.last.lam * targets + (1 - module.last.lam) * partners
+        for unit in self._units:
+            if unit.last is not None:
+                partners = targets[unit.last.permutation.to(targets.device)]
+                targets = unit.last.lam * targets + (1 - unit.last.lam) * partners
         return targets
 
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:

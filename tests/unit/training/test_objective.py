@@ -8,19 +8,22 @@ import torch.nn.functional as F
 from torch import nn
 
 import surgeon
-from surgeon.augment.pipeline import Augmentation
+from surgeon.augment.pipeline import Augmentation, build
 from surgeon.losses import jensen_shannon
+from surgeon.models.sources import Preprocessing
 from surgeon.training.objective import Objective
 from tests.helpers import SmallResNet, randn
 
 NOTHING = Augmentation(geometry=lambda image: image)
 IMAGES, LABELS = randn(6, 3, 8, 8), torch.tensor([0, 1, 2, 3, 0, 1])
 
+NOISE = randn(6, 3, 8, 8, seed=9)
+
 
 def loss_of(model: nn.Module, copies: int = 1, **options: float) -> torch.Tensor:
     torch.manual_seed(0)
     objective = Objective(model, (NOTHING,) * copies, 4, **options)
-    images = tuple(IMAGES + 0.1 * number for number in range(copies))
+    images = tuple(IMAGES + number * NOISE for number in range(copies))
     return objective(model, images, LABELS, True, torch.Generator().manual_seed(0)).loss
 
 
@@ -49,11 +52,29 @@ def test_moex_is_its_two_terms() -> None:
     assert not torch.isclose(loss, F.cross_entropy(logits, LABELS))
 
 
+def test_moex_with_cutmix_is_its_three_terms() -> None:
+    preprocessing = Preprocessing(input_size=(3, 8, 8), mean=(0.5,) * 3, std=(0.5,) * 3)
+    augmentation = build(["cutmix"], preprocessing)
+    model = surgeon.convert(SmallResNet(), "moex:site=bn1,p=1", inputs=(IMAGES,)).train()
+    torch.manual_seed(0)
+    loss = Objective(model, (augmentation,), 4)(model, (IMAGES,), LABELS, True, torch.Generator().manual_seed(3)).loss
+    unit = surgeon.exchange_unit(model)
+    assert unit.last is not None
+    (operation,) = augmentation.mixing
+    mixed = operation.mixed(IMAGES, torch.Generator().manual_seed(3))  # type: ignore[attr-defined]
+    assert torch.equal(unit.last.permutation, mixed.permutation)
+    unit.permutation = mixed.permutation
+    cutmix = surgeon.CutMix(mixed.permutation, mixed.kept)
+    each = nn.CrossEntropyLoss(reduction="none")
+    expected = surgeon.exchanged_loss(each, model(mixed.images), LABELS, unit.last, cutmix)
+    torch.testing.assert_close(loss, expected)
+
+
 def test_two_copies_are_the_mean_of_both_branches() -> None:
     model = surgeon.convert(SmallResNet(), "split").train()
     loss = loss_of(model, copies=2)
     losses = []
-    for name, images in (("main", IMAGES), ("aux", IMAGES + 0.1)):
+    for name, images in (("main", IMAGES), ("aux", IMAGES + NOISE)):
         with surgeon.branch(model, name):
             losses.append(F.cross_entropy(model(images), LABELS))
     torch.testing.assert_close(loss, sum(losses) / 2, rtol=1e-4, atol=1e-5)
@@ -62,7 +83,7 @@ def test_two_copies_are_the_mean_of_both_branches() -> None:
 
 def test_three_copies_are_to_agree() -> None:
     model = SmallResNet().eval()
-    logits = [model(IMAGES + 0.1 * number) for number in range(3)]
+    logits = [model(IMAGES + number * NOISE) for number in range(3)]
     expected = F.cross_entropy(logits[0], LABELS) + 12 * jensen_shannon(logits)
     torch.testing.assert_close(loss_of(model, copies=3, consistency=12.0), expected, rtol=1e-4, atol=1e-5)
 
