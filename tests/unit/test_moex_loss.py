@@ -57,7 +57,8 @@ def test_a_share_of_pixels_for_each_example() -> None:
         return F.cross_entropy(logits, targets, reduction="none")
 
     loss = exchanged_loss(criterion, LOGITS, TARGETS, Exchange(PERMUTATION, 0.9), CutMix(PERMUTATION, kept))
-    torch.testing.assert_close(loss, mixed_labels([0.9 * kept, 0.9 * (1 - kept) + 0.1 * kept, 0.1 * (1 - kept)]))
+    theirs = kept[PERMUTATION]  # the partner was cut as well, by its own share
+    torch.testing.assert_close(loss, mixed_labels([0.9 * kept, 0.9 * (1 - kept) + 0.1 * theirs, 0.1 * (1 - theirs)]))
     with pytest.raises(ValueError, match='reduction="none"'):
         exchanged_loss(F.cross_entropy, LOGITS, TARGETS, None, CutMix(PERMUTATION, kept))
 
