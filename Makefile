@@ -34,4 +34,5 @@ bench: $(STAMP)
 	$(PYTHON) benchmarks/eval_speed.py
 	$(PYTHON) benchmarks/sweep_cost.py
 	$(PYTHON) benchmarks/mixing_speed.py
+	$(PYTHON) benchmarks/finetune_speed.py
 	$(PYTHON) benchmarks/memory.py
