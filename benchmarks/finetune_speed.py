@@ -1,6 +1,6 @@
 """Images per second of `surgeon finetune` against a loop in the style of timm's train.py, decoding included.
 
-The same network, batch, crop and flip, and number of worker processes, taken in turns; the fastest epoch of each counts.
+The same network, batch, crop, flip and number of worker processes, in turns; the fastest epoch of each counts.
 """
 
 from __future__ import annotations
