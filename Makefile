@@ -33,5 +33,5 @@ bench: $(STAMP)
 	$(PYTHON) benchmarks/startup.py
 	$(PYTHON) benchmarks/eval_speed.py
 	$(PYTHON) benchmarks/sweep_cost.py
-	$(PYTHON) benchmarks/mixing_speed.py
 	$(PYTHON) benchmarks/memory.py
+	$(PYTHON) benchmarks/mixing_speed.py
