@@ -33,6 +33,6 @@ bench: $(STAMP)
 	$(PYTHON) benchmarks/startup.py
 	$(PYTHON) benchmarks/eval_speed.py
 	$(PYTHON) benchmarks/sweep_cost.py
-	$(PYTHON) benchmarks/mixing_speed.py
 	$(PYTHON) benchmarks/finetune_speed.py
+	$(PYTHON) benchmarks/mixing_speed.py
 	$(PYTHON) benchmarks/memory.py

@@ -139,4 +139,5 @@ def soft(targets: Tensor, classes: int) -> Tensor:
         return targets
     if targets.dim() != 1:
         raise SurgeonError(f"Class numbers are of shape (N,), not {tuple(targets.shape)}.")
-    return torch.nn.functional.one_hot(targets.long(), classes).float()
+    shares = torch.zeros(len(targets), classes, device=targets.device)
+    return shares.scatter_(1, targets.long()[:, None], 1)

@@ -26,8 +26,14 @@ def _library() -> ctypes.CDLL | None:
         return None
     try:
         library = ctypes.CDLL(spec.origin)
-    except OSError:  # torch was built without OpenMP, or with another runtime
+        _declare(library)
+    except (OSError, AttributeError):  # another OpenMP runtime than torch's, or none; or an older build
         return None
+    return library
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    """What each kernel takes; AttributeError if one is not there."""
     pointer, size, number, whole = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
     for kernel in (library.example_weighted_rows, library.example_weighted_columns):
         kernel.argtypes = [pointer, pointer, size, size, size, *[pointer] * 5, number, whole]
@@ -37,7 +43,6 @@ def _library() -> ctypes.CDLL | None:
     library.ghost_backward.argtypes = [*[pointer] * 3, *shape, *[pointer] * 5, whole]
     library.ghost_forward.restype = library.ghost_backward.restype = None
     _declare_mixing(library)
-    return library
 
 
 def _declare_mixing(library: ctypes.CDLL) -> None:

@@ -90,14 +90,16 @@ void mix_boxes(const float *x, float *y, const int64_t *partner, Size examples, 
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (Size n = 0; n < examples; n++) {
     const int64_t *box = boxes + 6 * n;
-    const Size top = box[0], bottom = box[2], there = (box[4] - box[0]) * row + (box[5] - box[1]) * items;
-    const Line line = {0, box[1] * items, box[3] * items, 1};
+    const Size top = box[0], left = box[1] * items, wide = (box[3] - box[1]) * items;
+    copy(x + n * planes * plane, y + n * planes * plane, planes * plane);
     for (Size p = 0; p < planes; p++) {
-      const float *own = x + (n * planes + p) * plane, *other = x + ((Size)partner[n] * planes + p) * plane;
-      float *out = y + (n * planes + p) * plane;
-      copy(own, out, top * row);
-      mix_rows(own + top * row, other + top * row + there, line, out + top * row, row, bottom - top);
-      copy(own + bottom * row, out + bottom * row, (height - bottom) * row);
+      float *out = y + (n * planes + p) * plane + top * row + left;
+      const float *other = x + ((Size)partner[n] * planes + p) * plane + box[4] * row + box[5] * items;
+      if (wide == row) {
+        copy(other, out, (box[2] - top) * row);
+        continue;
+      }
+      for (Size h = top; h < box[2]; h++, out += row, other += row) copy(other, out, wide);
     }
   }
 }

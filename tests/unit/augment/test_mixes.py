@@ -361,6 +361,15 @@ def test_noise_differs_from_pixel_to_pixel_but_not_between_channels() -> None:
     assert (made.flatten(2).std(2) > 0.01).all()
 
 
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_elements_of_a_pixel_are_drawn_apart_and_pixels_whole(layout: torch.memory_format) -> None:
+    images = numbered((4, 3, 16, 16), dtype=torch.float32).contiguous(memory_format=layout)
+    whole, apart = (operation(name).mixed(images, generator()).images for name in ("random-pixels", "random-elements"))
+    assert (whole[:, :1] == whole).all()
+    assert not (apart[:, :1] == apart).all()
+
+
 def test_what_cutmix_did_can_be_told_to_a_loss() -> None:
     logits, labels = randn(5, CLASSES), torch.arange(5)
     _, permutation, kept = operation("cutmix").mixed(randn(5, 3, 8, 8), generator())
