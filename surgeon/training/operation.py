@@ -71,7 +71,7 @@ def run_finetuning(
     check_run_folder(request)
     if request.resume and (request.output / RESULT).is_file():
         return FineTuning.model_validate_json((request.output / RESULT).read_bytes())
-    run = _Run(request, processes, open_splits(request.task), open_network())
+    run = _Run(request, processes, open_splits(request.task, request.recipe.train_images), open_network())
     trainer = run.trainer(watcher)
     processes.only_first(run.begin)
     if request.resume:

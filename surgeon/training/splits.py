@@ -26,8 +26,11 @@ class Splits:
     """Whether the validation images were taken out of the training images."""
 
 
-def open_splits(request: Request) -> Splits:
-    """Open all splits of a data set; without validation images, a tenth of the training images is held back."""
+def open_splits(request: Request, train_images: int | None = None) -> Splits:
+    """Open all splits of a data set; without validation images, a tenth of the training images is held back.
+
+    Of what is left to train on, at most `train_images` are taken.
+    """
     whole = _open(request, "train")
     if whole is None:
         whole = open_images(replace(request, split=None))
@@ -40,7 +43,10 @@ def open_splits(request: Request) -> Splits:
     for images in (validation, test):
         if images is not None:
             _check(train, images)
-    return Splits(train, validation, test, held_back=validation.split == train.split)
+    held_back = validation.split == train.split
+    if train_images is not None:
+        train = train.subset(limit(train.labels, train_images))
+    return Splits(train, validation, test, held_back)
 
 
 def _open(request: Request, split: str) -> ImageSet | None:
