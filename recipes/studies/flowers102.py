@@ -24,7 +24,7 @@ RUNS = {
     "plain": ["--recipe", "transfer-plain-small"],
     "four": ["--recipe", "flowers102-small", "--set", "augment=standard:scale=0.35", "--set", "unmixed_epochs=0"],
     "vh-mixup": ["--recipe", "flowers102-small"],
-    "snapshots": ["--recipe", "flowers102-small", "--epochs", "24", "--snapshots", "3", "--set", "unmixed_epochs=0"],
+    "snapshots": ["--recipe", "flowers102-small", "--snapshots", "3", "--set", "unmixed_epochs=0"],
 }
 
 
