@@ -340,7 +340,7 @@ def _check_groups(model: nn.Module, examples: int) -> None:
 
 
 def _memory_format(model: nn.Module) -> torch.memory_format:
-    """Channels last is faster, except for ghost groups: their kernel takes the other order, and depthwise layers do not."""
+    """Channels last is faster, except for ghost groups, whose kernel takes the other order; depthwise layers do not."""
     ghost = any("ghost" in layer.rewrites for layer in surgical_layers(model).values())
     depthwise = any(isinstance(module, nn.Conv2d) and module.groups > 1 for module in model.modules())
     return torch.contiguous_format if ghost and not depthwise else torch.channels_last
