@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surgeon.surgery.inserting import exchange_unit
     from surgeon.surgery.inspect import inspect_model
     from surgeon.sweeping.api import sweep
+    from surgeon.training.api import finetune
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "evaluate",
     "exchange_unit",
     "exchanged_loss",
+    "finetune",
     "gate_usage",
     "inspect_model",
     "load",
@@ -48,6 +50,7 @@ _HOMES = {
     "evaluate": "surgeon.scoring",
     "exchange_unit": "surgeon.surgery.inserting",
     "exchanged_loss": "surgeon.losses",
+    "finetune": "surgeon.training.api",
     "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import surgeon
 from surgeon import checkpoint
 from surgeon.augment.pipeline import build
 from surgeon.errors import SurgeonError
@@ -106,3 +107,14 @@ def test_a_recipe_written_out_is_the_same_recipe() -> None:
 
 def test_every_key_is_documented() -> None:
     assert all(field.description for field in Recipe.model_fields.values())
+
+
+def test_from_python(tmp_path: Path) -> None:
+    result = surgeon.finetune(
+        "digits-resnet8", "digits", tmp_path / "run", epochs=1, train_images=40, batch_size=20, sweep=None, workers=0
+    )
+    assert result.train_images == 40
+    assert result.recipe["epochs"] == 1
+    assert result.test is not None
+    assert result.test.images == 450
+    surgeon.load(result.checkpoint)

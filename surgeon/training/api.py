@@ -1,0 +1,56 @@
+"""Fine-tuning from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from surgeon import checkpoint
+from surgeon.results import Epoch, FineTuning
+from surgeon.task import Request
+from surgeon.training.operation import FinetuneRequest, run_finetuning
+from surgeon.training.recipe import load_recipe
+
+
+class _Nobody:
+    """Watches and says nothing."""
+
+    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float) -> None:
+        pass
+
+    def epoch(self, epoch: Epoch) -> None:
+        pass
+
+
+def finetune(
+    model: str,
+    data: str,
+    output: str | Path,
+    recipe: str | None = None,
+    *,
+    weights: str | Path | None = None,
+    pretrained: bool = True,
+    resume: bool = False,
+    overwrite: bool = False,
+    workers: int | None = None,
+    **changes: Any,
+) -> FineTuning:
+    """What `surgeon finetune` does, with any key of a recipe as a keyword.
+
+    >>> result = surgeon.finetune("resnet50", "path/to/folder", "runs/mine", epochs=20, bn="ghost:size=16")
+    >>> model = surgeon.load(result.checkpoint)
+    """
+    request = FinetuneRequest(
+        task=Request(data=str(data), workers=workers),
+        recipe=load_recipe(recipe, changes),
+        output=Path(output),
+        resume=resume,
+        overwrite=overwrite,
+    )
+    file = Path(weights) if weights is not None else None
+    return run_finetuning(
+        lambda: checkpoint.open_model(model, weights=file, pretrained=pretrained),
+        request,
+        _Nobody(),
+        lambda phase, done, of: None,  # noqa: ARG005
+    )
