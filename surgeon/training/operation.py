@@ -85,6 +85,7 @@ def run_finetuning(
 def check_run_folder(request: FinetuneRequest) -> None:
     """Before any work is done: a new run needs an empty folder, a resumed one its own."""
     folder = request.output
+    check_tracker(request.track)
     if not request.resume:
         check_destination(folder, request.overwrite)
     elif not (folder / RUN).is_file():
@@ -352,6 +353,20 @@ def _average_of(model: nn.Module, recipe: Recipe) -> Any:
     from timm.utils.model_ema import ModelEmaV3
 
     return ModelEmaV3(model, decay=recipe.ema, use_warmup=True)
+
+
+def check_tracker(name: str | None) -> None:
+    """Refuse a tracker that Accelerate does not know or that is not installed; Accelerate itself says nothing."""
+    if name is None:
+        return
+    from accelerate.tracking import get_available_trackers
+    from accelerate.utils import LoggerType
+
+    known = sorted(each.value for each in LoggerType if each is not LoggerType.ALL)
+    if name not in known:
+        raise SurgeonError(f"--track cannot be {name!r}.", f"Accelerate knows {listing(known, limit=len(known))}.")
+    if name not in {str(getattr(each, "value", each)) for each in get_available_trackers()}:
+        raise SurgeonError(f"{name} is not installed, so it cannot track the run.", f"Run: pip install {name}.")
 
 
 def _accelerator(device: torch.device, precision: Precision, request: FinetuneRequest) -> Any:
