@@ -33,4 +33,5 @@ bench: $(STAMP)
 	$(PYTHON) benchmarks/startup.py
 	$(PYTHON) benchmarks/eval_speed.py
 	$(PYTHON) benchmarks/sweep_cost.py
+	$(PYTHON) benchmarks/lambda_cost.py
 	$(PYTHON) benchmarks/memory.py
