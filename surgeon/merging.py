@@ -66,9 +66,9 @@ def _notes(layers: Iterable[SurgicalNorm], share: float) -> tuple[str, ...]:
     if not alphas or share == 0:
         return ()
     return (
-        f"{count(len(alphas), 'layer')} weigh{'s' if len(alphas) == 1 else ''} each example's own statistics (alpha up "
-        f"to {max(alphas):g}) against main's running ones: there a merged layer only approximates what lies between its "
-        "branches. --data measures what that loses.",
+        f"{count(len(alphas), 'layer')} with alpha up to {max(alphas):g}: a merged layer keeps main's running "
+        "statistics, and where each example's own are mixed into them it only approximates what lies between its "
+        "branches.",
     )
 
 

@@ -30,10 +30,12 @@ class SharedPrefix:
         with ExitStack() as sharing:
 
             def forward() -> Tensor:
-                if self._modules is not None:
-                    return self.model(images.clone())  # type: ignore[no-any-return]  # it may write into its input
-                output, self._modules = _traced(self.model, self._changing, images)
-                sharing.enter_context(_forwards_wrapped(self._modules, _Once))
+                output: Tensor
+                if self._modules is None:
+                    output, self._modules = _traced(self.model, self._changing, images)
+                    sharing.enter_context(_forwards_wrapped(self._modules, _Once))
+                else:
+                    output = self.model(images.clone())  # a network may write into its input
                 return output
 
             sharing.enter_context(_forwards_wrapped(self._modules or (), _Once))
@@ -70,9 +72,7 @@ class _Once:
         return self.output
 
 
-def _traced(
-    model: nn.Module, changing: frozenset[nn.Module], images: Tensor
-) -> tuple[Tensor, tuple[nn.Module, ...]]:
+def _traced(model: nn.Module, changing: frozenset[nn.Module], images: Tensor) -> tuple[Tensor, tuple[nn.Module, ...]]:
     """A whole pass, and the outermost modules that are done, for good, before the first changing layer begins."""
     if isinstance(model, torch._dynamo.OptimizedModule):  # hooks would break its graph
         return model(images.clone()), ()

@@ -148,7 +148,7 @@ def test_merging_says_where_example_weighting_makes_it_approximate(split: Path) 
     model = surgeon.convert(loaded.model, "example-weighted:alpha=0.3", layers="layer3.*")
     surgeon.save(model, "weighted", origin=loaded.origin)
     (note,) = document("merge", "weighted", "--lambda", 1, "-o", "merged")["notes"]
-    assert note.startswith("2 layers weigh each example's own statistics (alpha up to 0.3)")
+    assert note.startswith("2 layers with alpha up to 0.3: a merged layer keeps main's running statistics")
     assert "approximates" in done("merge", "weighted", "--lambda", 1, "-o", "again").stderr.replace("\n", " ")
     exact = document("merge", "weighted", "--lambda", 0, "-o", "main")  # nothing of the auxiliary branch
     plain = document("merge", split, "-o", "plain")
