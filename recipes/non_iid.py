@@ -126,7 +126,7 @@ def run_cell(part: dict, data: Data, rewrite: str, classes: int) -> dict[str, An
     for seed in part["seeds"]:
         model = train(part["training"], data, rewrite, classes, seed)
         found.append({"seed": seed, **outcomes(model, data, part["alphas"])})
-    print(f"{classes} classes per batch, {rewrite}: done", flush=True)
+    print(f"{_classes(classes)}, {rewrite}: done", flush=True)
     return {"classes": classes, "rewrite": rewrite, "seeds": found}
 
 
@@ -185,12 +185,12 @@ def plot_non_iid(cells: list[dict], metric: str, path: Path) -> None:
         places = [place + shift for place in range(len(others))]
         label = "alpha 0" if when == "original" else "alpha chosen on validation images"
         bars = axes.bar(places, heights, 0.38, yerr=errors, color=colour, capsize=3, label=label)
-        axes.bar_label(bars, [f"{height:.1f}" for height in heights], padding=2, fontsize=8)
+        axes.bar_label(bars, [f"{height:.1f}" for height in heights], label_type="center", color="white")
     reference = mean(values(iid, metric, "original", "accuracy"))
     axes.axhline(reference, color=REFERENCE_COLOUR, linestyle="--", linewidth=1.3, label="plain, i.i.d., alpha 0")
     names = [f"{_classes(cell['classes'])}\n{_lines(cell['rewrite'])}" for cell in others]
     axes.set_xticks(range(len(others)), names, fontsize=8)
-    axes.set_ylim(0, 108)
+    axes.set_ylim(0, 102)
     axes.set_title("Batches of few classes: test accuracy (%)", loc="left")
     finish(axes)
     figure.savefig(path, dpi=150)
