@@ -33,6 +33,7 @@ bench: $(STAMP)
 	$(PYTHON) benchmarks/startup.py
 	$(PYTHON) benchmarks/eval_speed.py
 	$(PYTHON) benchmarks/sweep_cost.py
+	$(PYTHON) benchmarks/lambda_cost.py
 	$(PYTHON) benchmarks/finetune_speed.py
 	$(PYTHON) benchmarks/mixing_speed.py
 	$(PYTHON) benchmarks/memory.py

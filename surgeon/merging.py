@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from surgeon import checkpoint
 from surgeon.atomic import check_destination
 from surgeon.data.loaders import Batch
+from surgeon.errors import count
 from surgeon.gains import gain_over
+from surgeon.layers.surgical import SurgicalNorm
 from surgeon.metrics import Scores, metrics, summarise
 from surgeon.models.sources import LoadedModel, example_inputs
 from surgeon.results import Merging
@@ -41,7 +43,8 @@ def run_merging(
     check_destination(destination, overwrite)
     if share is None:
         share = mix.share if (mix := mix_of(loaded.model)) is not None else HALF
-    layers = len(split_layers(loaded.model))
+    layers = split_layers(loaded.model)
+    notes = _notes(layers.values(), share)
     two_passes = copy.deepcopy(loaded.model)
     set_mix(two_passes, share)
     loaded.model = merge(loaded.model, share)
@@ -50,10 +53,22 @@ def run_merging(
     return Merging(
         model=loaded.name,
         share=share,
-        layers=layers,
+        layers=len(layers),
         probability_shift=_shift(loaded, two_passes),
+        notes=notes,
         output=str(destination),
         **measured,
+    )
+
+
+def _notes(layers: Iterable[SurgicalNorm], share: float) -> tuple[str, ...]:
+    alphas = [float(layer.alpha.max()) for layer in layers if (layer.alpha > 0).any()]
+    if not alphas or share == 0:
+        return ()
+    return (
+        f"{count(len(alphas), 'layer')} with alpha up to {max(alphas):g}: a merged layer keeps main's running "
+        "statistics, and where each example's own are mixed into them it only approximates what lies between its "
+        "branches.",
     )
 
 

@@ -241,6 +241,8 @@ class Merging(Result):
     merged: Metrics | None = None
     gains: tuple[Gain, ...] = ()
     """Of the merged network over the average of two passes."""
+    notes: tuple[str, ...] = ()
+    """What else to know about it, in sentences."""
     output: str
 
 

@@ -5,25 +5,56 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import avg_pool2d, cross_entropy
+from torchvision.transforms.functional import pil_to_tensor
 
 import surgeon
 from surgeon.data.digits import load_digits
-from surgeon.models.sources import load_model
-from surgeon.results import Sweep
-from surgeon.sweeping.values import evenly_spaced
+from surgeon.data.sources import open_data
+from surgeon.metrics import Metrics, Scores, metrics, summarise
+from surgeon.models.cifar import digits_resnet8
+from surgeon.scoring import score
 
 FIGURES = ("accuracy", "cross-entropy", "scaled-cross-entropy")
 ORIGINAL_COLOUR, CHOSEN_COLOUR, REFERENCE_COLOUR = "#1f6f8b", "#c77d2e", "#b8324a"  # as in surgeon/report/curves.py
+IID = 10
+
+Labelled = tuple[Tensor, Tensor]
+
+
+class Data(NamedTuple):
+    """Images to train on, to choose alpha and fit temperatures on, and to report on."""
+
+    train: Labelled
+    validation: Labelled
+    test: Labelled
+
+
+def digits() -> Data:
+    return Data(load_digits("train"), load_digits("validation"), load_digits("test"))
+
+
+def cifar10(folder: Path, validation_images: int) -> Data:
+    """CIFAR-10 at half its resolution; validation images are held out of the training images."""
+    images, labels = _decoded(folder, "train")
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    held_out, rest = order[:validation_images], order[validation_images:]
+    return Data((images[rest], labels[rest]), (images[held_out], labels[held_out]), _decoded(folder, "test"))
+
+
+def _decoded(folder: Path, split: str) -> Labelled:
+    found = open_data(str(folder), split)
+    pixels = torch.stack([pil_to_tensor(found.image(index).convert("RGB")) for index in range(len(found))])
+    return avg_pool2d((pixels.float() / 255 - 0.5) / 0.25, 2), torch.from_numpy(found.labels)
 
 
 def batches(labels: Tensor, classes: int, size: int, steps: int) -> Iterator[Tensor]:
@@ -34,127 +65,151 @@ def batches(labels: Tensor, classes: int, size: int, steps: int) -> Iterator[Ten
         yield pool[torch.randint(len(pool), (size,))]
 
 
-def train(recipe: dict, rewrite: str, classes: int, seed: int) -> nn.Module:
+def train(settings: dict, data: Data, rewrite: str, classes: int, seed: int) -> nn.Module:
+    """SGD with a one-cycle schedule."""
     torch.manual_seed(seed)
-    model = load_model(recipe["architecture"], pretrained=False).model
+    images, labels = data.train
+    model = digits_resnet8(in_chans=images.shape[1])
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = settings["running_momentum"]
     if rewrite != "plain":
-        model = surgeon.convert(model, rewrite, inplace=True)
-    images, labels = load_digits("train")
-    settings = recipe["training"]
-    optimiser = torch.optim.SGD(model.parameters(), **settings["optimiser"])
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, settings["optimiser"]["lr"], total_steps=settings["steps"]
-    )
+        model = surgeon.convert(model, rewrite)
+    rate, steps = settings["learning_rate"], settings["steps"]
+    optimiser = torch.optim.SGD(model.parameters(), rate, momentum=0.9, nesterov=True, weight_decay=0.0005)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps, cycle_momentum=False)
     model.train()
-    for batch in batches(labels, classes, settings["batch_size"], settings["steps"]):
+    for chosen in batches(labels, classes, settings["batch_size"], steps):
+        batch = images[chosen]
+        if settings["flip"]:
+            batch = torch.where((torch.rand(len(batch)) < 0.5)[:, None, None, None], batch.flip(3), batch)
         optimiser.zero_grad()
-        cross_entropy(model(images[batch]), labels[batch]).backward()
+        cross_entropy(model(batch), labels[chosen]).backward()
         optimiser.step()
         schedule.step()
     return model.eval()
 
 
-def choose_alpha(recipe: dict, model: nn.Module, metric: str) -> Sweep:
-    """Choose alpha on validation images; temperatures are fitted there too, and test images only measure."""
-    validation, test = ([load_digits(split)] for split in ("validation", "test"))
-    span = recipe["alphas"]
-    alphas = evenly_spaced(span["first"], span["last"], span["count"])
-    return surgeon.sweep(model, validation, alphas=alphas, metric=metric, confirm_on=test)
+def scores_at(model: nn.Module, alpha: float, images: Labelled) -> Scores:
+    weighted = surgeon.convert(model, "example-weighted", alpha=alpha)
+    return score(weighted, list(zip(*(part.split(500) for part in images), strict=True)))
 
 
-def outcome(found: Sweep) -> dict[str, Any]:
-    """Test figures at alpha 0 and at the alpha that was chosen."""
-    original, chosen = found.settings[0], found.settings[1] if found.chosen != found.original else found.settings[0]
+def best(name: str, figures: dict[float, Metrics]) -> float:
+    """The alpha of the best figure; of equal ones, the smallest."""
+    by_alpha = {alpha: figure.value(name) for alpha, figure in figures.items()}
+    return (max if metrics[name].higher_is_better else min)(by_alpha, key=by_alpha.__getitem__)
+
+
+def outcomes(model: nn.Module, data: Data, alphas: list[float]) -> dict[str, Any]:
+    """By each metric, the alpha that it chooses on validation images, and test figures at alpha 0 and at that one."""
+    held_out = {alpha: scores_at(model, alpha, data.validation) for alpha in alphas}
+    figures = {alpha: summarise(scores) for alpha, scores in held_out.items()}
+    chosen = {name: best(name, figures) for name in FIGURES}
+    test = {
+        alpha: summarise(scores_at(model, alpha, data.test), fitted_on=held_out[alpha])
+        for alpha in {0, *chosen.values()}
+    }
     return {
-        "alpha": found.chosen,
-        "original": {name: original.reported.value(name) for name in FIGURES},
-        "chosen": {name: chosen.reported.value(name) for name in FIGURES},
+        name: {
+            "alpha": alpha,
+            "original": {figure: test[0].value(figure) for figure in FIGURES},
+            "chosen": {figure: test[alpha].value(figure) for figure in FIGURES},
+        }
+        for name, alpha in chosen.items()
     }
 
 
-def run_cell(recipe: dict, seeds: list[int], rewrite: str, classes: int, metrics: list[str]) -> dict[str, list[dict]]:
-    """The outcomes of all seeds, by the metric that alpha was chosen by."""
-    outcomes: dict[str, list[dict]] = {metric: [] for metric in metrics}
-    for seed in seeds:
-        model = train(recipe, rewrite, classes, seed)
-        for metric in metrics:
-            outcomes[metric].append({"seed": seed, **outcome(choose_alpha(recipe, model, metric))})
-    return outcomes
+def run_cell(part: dict, data: Data, rewrite: str, classes: int) -> dict[str, Any]:
+    """One way to train, with all seeds."""
+    found = []
+    for seed in part["seeds"]:
+        model = train(part["training"], data, rewrite, classes, seed)
+        found.append({"seed": seed, **outcomes(model, data, part["alphas"])})
+    print(f"{_classes(classes)}, {rewrite}: done", flush=True)
+    return {"classes": classes, "rewrite": rewrite, "seeds": found}
 
 
-def spread(values: list[float]) -> tuple[float, float]:
-    return mean(values), stdev(values) if len(values) > 1 else 0.0
+def values(cell: dict, metric: str, when: str, figure: str) -> list[float]:
+    """One per seed: a test figure at alpha 0 (`original`) or at the alpha that a metric has `chosen`."""
+    scale = 100 if figure == "accuracy" else 1
+    return [scale * seed[metric][when][figure] for seed in cell["seeds"]]
 
 
-def shown(values: list[float], form: str) -> str:
-    middle, deviation = spread(values)
+def gains(cell: dict, metric: str) -> list[float]:
+    """Chosen alpha against alpha 0 by the metric that has chosen, positive where it is better."""
+    sign = 1 if metric == "accuracy" else -1
+    pairs = zip(*(values(cell, metric, when, metric) for when in ("chosen", "original")), strict=True)
+    return [sign * (after - before) for after, before in pairs]
+
+
+def alphas_of(cell: dict, metric: str) -> list[float]:
+    return [seed[metric]["alpha"] for seed in cell["seeds"]]
+
+
+def spread(of_seeds: list[float]) -> tuple[float, float]:
+    return mean(of_seeds), stdev(of_seeds) if len(of_seeds) > 1 else 0.0
+
+
+def shown(of_seeds: list[float], form: str) -> str:
+    middle, deviation = spread(of_seeds)
     return f"{middle:{form}} ± {deviation:{form.lstrip('+')}}"
 
 
-def over_seeds(outcomes: list[dict], read: Callable[[dict], float]) -> list[float]:
-    return [read(one) for one in outcomes]
-
-
-def accuracies(outcomes: list[dict], when: str) -> list[float]:
-    return over_seeds(outcomes, lambda one: 100 * one[when]["accuracy"])
-
-
-def gains(outcomes: list[dict], metric: str) -> list[float]:
-    """Chosen alpha against alpha 0, positive where it is better."""
-    sign = 100 if metric == "accuracy" else -1
-    return over_seeds(outcomes, lambda one: sign * (one["chosen"][metric] - one["original"][metric]))
-
-
-def print_tables(results: dict) -> None:
+def print_non_iid(cells: list[dict], metric: str) -> None:
     print("\n| classes per batch | trained with | alpha 0 (%) | chosen alpha (%) | gain (points) | alpha |")
     print("|---|---|---|---|---|---|")
-    for cell in results["non_iid"]:
-        seeds = cell["outcomes"]
-        figures = [shown(accuracies(seeds, when), ".1f") for when in ("original", "chosen")]
-        figures += [shown(gains(seeds, "accuracy"), "+.1f"), shown([one["alpha"] for one in seeds], ".2f")]
-        print(f"| {cell['classes']} | `{cell['rewrite']}` | " + " | ".join(figures) + " |")
+    for cell in cells:
+        row = [shown(values(cell, metric, when, "accuracy"), ".1f") for when in ("original", "chosen")]
+        row += [shown(gains(cell, metric), "+.1f"), shown(alphas_of(cell, metric), ".2f")]
+        print(f"| {cell['classes']} | `{cell['rewrite']}` | " + " | ".join(row) + " |")
+
+
+def print_ghost_sizes(cells: list[dict], sizes: list[int]) -> None:
     print("\n| B' | alpha 0: accuracy / cross-entropy / scaled | gain of the alpha chosen by each | those alphas |")
     print("|---|---|---|---|")
-    for cell in results["ghost_sizes"]:
-        by = cell["outcomes"]
-        first = next(iter(by.values()))
-        before = [shown(accuracies(first, "original"), ".1f")]
-        before += [shown([one["original"][name] for one in first], ".3f") for name in FIGURES[1:]]
-        gained = [shown(gains(by[name], name), "+.1f" if name == "accuracy" else "+.3f") for name in by]
-        alphas = [shown([one["alpha"] for one in by[name]], ".2f") for name in by]
-        print(f"| {cell['size']} | " + " | ".join(" / ".join(row) for row in (before, gained, alphas)) + " |")
+    for size, cell in zip(sizes, cells, strict=True):
+        forms = dict(zip(FIGURES, (".1f", ".3f", ".3f"), strict=True))
+        before = [shown(values(cell, name, "original", name), form) for name, form in forms.items()]
+        gained = [shown(gains(cell, name), f"+{form}") for name, form in forms.items()]
+        chosen = [shown(alphas_of(cell, name), ".2f") for name in forms]
+        print(f"| {size} | " + " | ".join(" / ".join(row) for row in (before, gained, chosen)) + " |")
 
 
-def plot_non_iid(results: dict, path: Path) -> None:
-    compositions = sorted({cell["classes"] for cell in results["non_iid"]}, reverse=True)
-    figure = Figure(figsize=(5.4 * len(compositions), 4.6), layout="constrained")
-    for axes, classes in zip(
-        figure.subplots(1, len(compositions), squeeze=False, sharey=True)[0], compositions, strict=True
-    ):
-        cells = [cell for cell in results["non_iid"] if cell["classes"] == classes]
-        for shift, when, colour in ((-0.2, "original", ORIGINAL_COLOUR), (0.2, "chosen", CHOSEN_COLOUR)):
-            heights, errors = zip(*(spread(accuracies(cell["outcomes"], when)) for cell in cells), strict=True)
-            places = [place + shift for place in range(len(cells))]
-            label = "alpha 0" if when == "original" else "alpha chosen on validation"
-            axes.bar(places, heights, 0.38, yerr=errors, color=colour, capsize=3, label=label)
-        reference = mean(accuracies(results["ghost_sizes"][-1]["outcomes"]["accuracy"], "original"))
-        axes.axhline(reference, color=REFERENCE_COLOUR, linestyle="--", linewidth=1.3, label="plain, i.i.d. batches")
-        names = [cell["rewrite"].replace(":", "\n").replace(",", ",\n") for cell in cells]
-        axes.set_xticks(range(len(cells)), names, fontsize=8)
-        axes.set_ylim(0, 105)
-        axes.set_title(f"{classes} class{'es' if classes > 1 else ''} per batch: test accuracy (%)", loc="left")
-        finish(axes)
+def plot_non_iid(cells: list[dict], metric: str, path: Path) -> None:
+    figure = Figure(figsize=(8.2, 4.8), layout="constrained")
+    axes = figure.subplots()
+    iid, *others = cells
+    for shift, when, colour in ((-0.2, "original", ORIGINAL_COLOUR), (0.2, "chosen", CHOSEN_COLOUR)):
+        heights, errors = zip(*(spread(values(cell, metric, when, "accuracy")) for cell in others), strict=True)
+        places = [place + shift for place in range(len(others))]
+        label = "alpha 0" if when == "original" else "alpha chosen on validation images"
+        bars = axes.bar(places, heights, 0.38, yerr=errors, color=colour, capsize=3, label=label)
+        axes.bar_label(bars, [f"{height:.1f}" for height in heights], label_type="center", color="white")
+    reference = mean(values(iid, metric, "original", "accuracy"))
+    axes.axhline(reference, color=REFERENCE_COLOUR, linestyle="--", linewidth=1.3, label="plain, i.i.d., alpha 0")
+    names = [f"{_classes(cell['classes'])}\n{_lines(cell['rewrite'])}" for cell in others]
+    axes.set_xticks(range(len(others)), names, fontsize=8)
+    axes.set_ylim(0, 102)
+    axes.set_title("Batches of few classes: test accuracy (%)", loc="left")
+    finish(axes)
     figure.savefig(path, dpi=150)
 
 
-def plot_ghost_sizes(results: dict, path: Path) -> None:
-    cells = results["ghost_sizes"]
-    sizes = [cell["size"] for cell in cells]
+def _classes(number: int) -> str:
+    return f"{number} class{'es' if number > 1 else ''} per batch"
+
+
+def _lines(rewrite: str) -> str:
+    return rewrite.replace(":", "\n").replace(",", ",\n")
+
+
+def plot_ghost_sizes(cells: list[dict], sizes: list[int], path: Path) -> None:
     figure = Figure(figsize=(10.8, 4.6), layout="constrained")
     panels = (("Gain in accuracy (points)", FIGURES[:1]), ("Gain in cross-entropy (positive is better)", FIGURES[1:]))
     for axes, (title, names) in zip(figure.subplots(1, 2), panels, strict=True):
         for name, colour in zip(names, (ORIGINAL_COLOUR, CHOSEN_COLOUR), strict=False):
-            heights, errors = zip(*(spread(gains(cell["outcomes"][name], name)) for cell in cells), strict=True)
+            heights, errors = zip(*(spread(gains(cell, name)) for cell in cells), strict=True)
             label = {"cross-entropy": "as it is", "scaled-cross-entropy": "after temperature scaling"}.get(name, name)
             axes.errorbar(sizes, heights, yerr=errors, color=colour, marker="o", capsize=3, label=label)
         axes.axhline(0, color="0.6", linewidth=0.8)
@@ -170,39 +225,43 @@ def finish(axes: Any) -> None:
     axes.grid(color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=1)
+    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
 
 
-def study(recipe: dict) -> dict:
-    results: dict[str, Any] = {"recipe": recipe, "non_iid": [], "ghost_sizes": []}
-    part = recipe["ghost_sizes"]
-    for size in part["sizes"]:
-        outcomes = run_cell(recipe, part["seeds"], f"ghost:size={size}", part["classes_per_batch"], part["choose_by"])
-        results["ghost_sizes"].append({"size": size, "outcomes": outcomes})
-        print(f"i.i.d., ghost {size}: done", flush=True)
-    part = recipe["non_iid"]
-    for classes in part["classes_per_batch"]:
-        for rewrite in part["rewrites"]:
-            outcomes = run_cell(recipe, part["seeds"], rewrite, classes, [part["choose_by"]])
-            results["non_iid"].append({"classes": classes, "rewrite": rewrite, "outcomes": outcomes[part["choose_by"]]})
-            print(f"{classes} classes, {rewrite}: done", flush=True)
-    return results
+def study_non_iid(part: dict, folder: Path) -> dict[str, Any]:
+    data = digits()
+    compositions = [(rewrite, classes) for classes, rewrites in part["rewrites"].items() for rewrite in rewrites]
+    cells = [run_cell(part, data, rewrite, classes) for rewrite, classes in compositions]
+    print_non_iid(cells, part["choose_by"])
+    plot_non_iid(cells, part["choose_by"], folder / "non-iid.png")
+    return {"settings": part, "cells": cells}
+
+
+def study_ghost_sizes(part: dict, images: Path, folder: Path) -> dict[str, Any]:
+    data = cifar10(images, part["validation_images"])
+    cells = [run_cell(part, data, f"ghost:size={size}", IID) for size in part["sizes"]]
+    print_ghost_sizes(cells, part["sizes"])
+    plot_ghost_sizes(cells, part["sizes"], folder / "alpha-by-ghost-size.png")
+    return {"settings": part, "cells": cells}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe", type=Path)
+    parser.add_argument("--data", type=Path, help="folder of CIFAR-10 images, for the ghost sizes")
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
+    recipe = yaml.safe_load(arguments.recipe.read_text())
     start = time.perf_counter()
-    results = study(yaml.safe_load(arguments.recipe.read_text()))
-    results["seconds"] = round(time.perf_counter() - start, 1)
-    (arguments.output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    print_tables(results)
-    plot_non_iid(results, arguments.output / "non-iid.png")
-    plot_ghost_sizes(results, arguments.output / "alpha-by-ghost-size.png")
-    print(f"\n{results['seconds']} s")
+    results = {"non_iid": study_non_iid(recipe["non_iid"], arguments.output)}
+    if arguments.data is None:
+        print("\nThe ghost sizes are left out: they need CIFAR-10, --data FOLDER.")
+    else:
+        results["ghost_sizes"] = study_ghost_sizes(recipe["ghost_sizes"], arguments.data, arguments.output)
+    seconds = round(time.perf_counter() - start, 1)
+    (arguments.output / "results.json").write_text(json.dumps({"seconds": seconds, **results}, indent=1) + "\n")
+    print(f"\n{seconds} s")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surgeon import native
+from surgeon.errors import SurgeonError
 from surgeon.layers import statistics
 from surgeon.layers.branches import Branch, Router
 from surgeon.layers.statistics import Statistics
@@ -189,7 +190,12 @@ class SurgicalNorm(nn.Module):
     def _normalise_by_branch(self, x: Tensor, aux: AuxiliaryNorm) -> Tensor:
         branch = self.router.branch
         if branch is Branch.HALVES:
-            half = len(x) // 2
+            half, left_over = divmod(len(x), 2)
+            if left_over:
+                raise SurgeonError(
+                    f"A batch of {len(x)} has no two halves for the branches of a split network.",
+                    "Pass as many images for the auxiliary branch as for main: torch.cat([weak, strong]).",
+                )
             return torch.cat([self.normalise(x[:half]), aux.normalise(x[half:])])
         return self.normalise(x) if branch is Branch.MAIN else aux.normalise(x)
 

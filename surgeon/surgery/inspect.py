@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from surgeon.layers.channel_modes import ChannelModes
+from surgeon.layers.modes import ModeStatistics
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.gates import GateUsage
 from surgeon.surgery.inserting import units_of
 from surgeon.surgery.plan import Insertion, ResolvedPlan
+
+AFFINE, RUNNING = ("weight", "bias"), ("running_mean", "running_var")
 
 
 class LayerReport(BaseModel):
@@ -112,30 +117,43 @@ def _report(layer: adapters.NormLayer, norm_free_path: bool | None) -> LayerRepo
 
 def statistics_health(module: nn.Module) -> list[str]:
     """What is wrong with a layer's statistics and parameters; empty if nothing is."""
-    problems = []
-    for name in ("weight", "bias", "running_mean", "running_var"):
-        value = getattr(module, name, None)
-        if isinstance(value, Tensor) and not torch.isfinite(value).all():
-            problems.append(f"{name} has {int((~torch.isfinite(value)).sum())} NaN or infinite")
-    var = getattr(module, "running_var", None)
-    if isinstance(var, Tensor):
-        if zero := int((var == 0).sum()):
-            problems.append(f"zero variance in {zero} of {len(var)} channels")
-        if negative := int((var < 0).sum()):
-            problems.append(f"negative variance in {negative} of {len(var)} channels")
-        if _never_updated(module):
-            problems.append("statistics never updated")
-    elif isinstance(module, nn.modules.batchnorm._BatchNorm | SurgicalNorm):
-        problems.append("no running statistics")
-    return problems
+    found = [f"{part}{problem}" for part, tensors in _parts(module) for problem in _problems(tensors)]
+    untracked = isinstance(module, nn.modules.batchnorm._BatchNorm | SurgicalNorm) and module.running_var is None
+    return [*found, "no running statistics"] if untracked else found
 
 
-def _never_updated(module: nn.Module) -> bool:
-    """Still at their initial 0 and 1 (a counter at 0 alone may only mean an old file format)."""
-    mean, var = module.running_mean, module.running_var
-    assert isinstance(mean, Tensor)
-    assert isinstance(var, Tensor)
-    return bool((mean == 0).all() and (var == 1).all())
+def _parts(module: nn.Module) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """The tensors by which a layer normalises, by name: its own, those of its second branch, of its gate and modes."""
+    by_modes = isinstance(module, SurgicalNorm) and module.whole_rule is not None  # its own statistics lie idle
+    yield "", _tensors(module, AFFINE if by_modes else (*AFFINE, *RUNNING))
+    if isinstance(module, SurgicalNorm) and module.aux is not None:
+        yield "auxiliary branch: ", _tensors(module.aux, (*AFFINE, *RUNNING))
+    modes = getattr(module, "modes", None)
+    if isinstance(modes, ModeStatistics | ChannelModes):
+        yield "gate: ", _tensors(modes.gate, AFFINE)
+    if isinstance(modes, ModeStatistics):
+        for number, moments in enumerate(zip(modes.running_mean, modes.running_var, strict=True), 1):
+            yield f"mode {number}: ", dict(zip(RUNNING, moments, strict=True))
+
+
+def _tensors(module: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
+    found = {name: getattr(module, name, None) for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+def _problems(tensors: dict[str, Tensor]) -> Iterator[str]:
+    for name, value in tensors.items():
+        if not torch.isfinite(value).all():
+            yield f"{name} has {int((~torch.isfinite(value)).sum())} NaN or infinite"
+    mean, var = (tensors.get(name) for name in RUNNING)
+    if var is None:
+        return
+    for kind, sick in (("zero", var == 0), ("negative", var < 0)):
+        if number := int(sick.sum()):
+            yield f"{kind} variance in {number} of {len(var)} channels"
+    # Still at their initial 0 and 1 (a counter at 0 alone may only mean an old file format).
+    if mean is not None and (mean == 0).all() and (var == 1).all():
+        yield "statistics never updated"
 
 
 def layers_with_norm_free_path(

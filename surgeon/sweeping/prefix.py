@@ -1,7 +1,7 @@
 """What comes before the first layer that changes is computed once per batch, whatever the network's code looks like.
 
-One pass finds out which modules are done before the first changing layer begins. Over a batch, the
-outermost of them keep the output of the first pass and answer with it in those that follow.
+The very first pass also finds out which modules are done before the first changing layer begins. Over a
+batch, the outermost of them keep the output of the first pass and answer with it in those that follow.
 Operations outside of modules are computed each time: the network's own code still decides what
 happens to the outputs.
 """
@@ -9,7 +9,7 @@ happens to the outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -27,10 +27,19 @@ class SharedPrefix:
     @contextmanager
     def over(self, images: Tensor) -> Iterator[Callable[[], Tensor]]:
         """A pass over the same images, to be repeated as often as layers change."""
-        if self._modules is None:
-            self._modules = _done_before(self.model, self._changing, images)
-        with _forwards_wrapped(self._modules, _Once):
-            yield lambda: self.model(images.clone())  # a network may write into its input
+        with ExitStack() as sharing:
+
+            def forward() -> Tensor:
+                output: Tensor
+                if self._modules is None:
+                    output, self._modules = _traced(self.model, self._changing, images)
+                    sharing.enter_context(_forwards_wrapped(self._modules, _Once))
+                else:
+                    output = self.model(images.clone())  # a network may write into its input
+                return output
+
+            sharing.enter_context(_forwards_wrapped(self._modules or (), _Once))
+            yield forward
 
 
 @contextmanager
@@ -63,21 +72,21 @@ class _Once:
         return self.output
 
 
-def _done_before(model: nn.Module, changing: frozenset[nn.Module], images: Tensor) -> tuple[nn.Module, ...]:
-    """The outermost modules that are done, for good, before the first changing layer begins."""
+def _traced(model: nn.Module, changing: frozenset[nn.Module], images: Tensor) -> tuple[Tensor, tuple[nn.Module, ...]]:
+    """A whole pass, and the outermost modules that are done, for good, before the first changing layer begins."""
     if isinstance(model, torch._dynamo.OptimizedModule):  # hooks would break its graph
-        return ()
+        return model(images.clone()), ()
     trace = _Trace(changing)
     handles = [module.register_forward_pre_hook(trace.begin) for module in model.modules()]
     handles += [module.register_forward_hook(trace.end) for module in model.modules()]
     try:
         # Outside of inference mode tensors count how often they are written into.
         with _forwards_wrapped(changing, trace.noted), torch.inference_mode(False), torch.no_grad():
-            model(images.clone())
+            output: Tensor = model(images.clone())
     finally:
         for handle in handles:
             handle.remove()
-    return trace.outermost_repeatable()
+    return output, trace.outermost_repeatable()
 
 
 class _Trace:

@@ -81,7 +81,8 @@ class Runner:
             block = self._block(running, share, source, watch)
             passes += (end - contest.done) * len(running)
             contest.add(end, block.scores)
-            self._note({"phase": phase, "end": end, **block.record()})
+            if self.journal is not None:
+                self.journal.append({"phase": phase, "end": end, **block.record()})
             self.bad |= dict.fromkeys(block.bad)
 
     def once(self, phase: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -91,7 +92,8 @@ class Runner:
             return found
         # Every process computes the same, so that none waits longer than messages may take; the first one's counts.
         found = self.processes.gather(compute)[0]
-        self._note({"phase": phase, "found": found})
+        if self.journal is not None:
+            self.journal.append({"phase": phase, "found": found})
         return found
 
     def _report(self, phase: str, passes: int, planned: int, running: int, passes_of_block: int) -> None:
@@ -133,10 +135,6 @@ class Runner:
         journal = self.journal
         records = self.processes.from_first(lambda: journal.records if journal is not None else [])
         return [record for record in records if record["phase"] == phase]
-
-    def _note(self, record: Mapping[str, Any]) -> None:
-        if self.journal is not None:
-            self.journal.append(record)
 
 
 @dataclass(frozen=True)

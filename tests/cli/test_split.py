@@ -143,6 +143,18 @@ def test_merge_for_people(split: Path) -> None:
     assert "split-merged" in outcome.stderr
 
 
+def test_merging_says_where_example_weighting_makes_it_approximate(split: Path) -> None:
+    loaded = load_checkpoint(split)
+    model = surgeon.convert(loaded.model, "example-weighted:alpha=0.3", layers="layer3.*")
+    surgeon.save(model, "weighted", origin=loaded.origin)
+    (note,) = document("merge", "weighted", "--lambda", 1, "-o", "merged")["notes"]
+    assert note.startswith("2 layers with alpha up to 0.3: a merged layer keeps main's running statistics")
+    assert "approximates" in done("merge", "weighted", "--lambda", 1, "-o", "again").stderr.replace("\n", " ")
+    exact = document("merge", "weighted", "--lambda", 0, "-o", "main")  # nothing of the auxiliary branch
+    plain = document("merge", split, "-o", "plain")
+    assert exact["notes"] == plain["notes"] == []
+
+
 def test_merging_takes_the_stored_share(split: Path) -> None:
     loaded = load_checkpoint(split)
     set_mix(loaded.model, 0.2)

@@ -53,7 +53,7 @@ def test_trains(name: str, images: tuple[Tensor, Tensor]) -> None:
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
         if step < 5:
             reached |= {key for key, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
     assert sum(losses[-30:]) < 0.85 * sum(losses[:30])

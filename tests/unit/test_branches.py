@@ -54,6 +54,14 @@ def test_branches_are_taken_within_the_block_only() -> None:
     torch.testing.assert_close(found["halves"], torch.cat([found["main"][:2], found["aux"][2:]]))
 
 
+def test_an_odd_batch_has_no_halves() -> None:
+    model = split_resnet().train()
+    before = Snapshot(model)
+    with branch(model, "halves"), pytest.raises(SurgeonError, match="batch of 3 has no two halves"):
+        model(small_images(3))
+    before.assert_unchanged()
+
+
 def test_blocks_can_be_nested() -> None:
     model = split_resnet()
     router = next(iter(split_layers(model).values())).router
@@ -65,7 +73,7 @@ def test_blocks_can_be_nested() -> None:
 
 
 def test_an_exception_restores_the_branch() -> None:
-    model, images = split_resnet(), small_images()
+    model, images = split_resnet(), small_images(4)
     expected = predictions(model, images)["main"]
     with pytest.raises(ZeroDivisionError), branch(model, "aux"):
         raise ZeroDivisionError
@@ -83,7 +91,7 @@ def test_an_unknown_branch_and_a_network_without_branches_are_refused() -> None:
 
 
 def test_two_networks_do_not_influence_one_another() -> None:
-    first, second, images = split_resnet(), split_resnet(seed=4), small_images()
+    first, second, images = split_resnet(), split_resnet(seed=4), small_images(4)
     of_first, of_second = predictions(first, images), predictions(second, images)
     with torch.no_grad(), branch(first, "aux"):
         assert torch.equal(second(images), of_second["main"])
@@ -116,7 +124,7 @@ def test_two_threads_on_one_network_do_not_influence_one_another() -> None:
 
 
 def test_a_new_thread_takes_the_main_branch() -> None:
-    model, images = split_resnet(), small_images()
+    model, images = split_resnet(), small_images(4)
     expected, found = predictions(model, images), []
     with torch.no_grad(), branch(model, "aux"):
         thread = threading.Thread(target=lambda: found.append(model(images).detach()))
@@ -134,7 +142,7 @@ def pickled(model: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, pickled])
 def test_a_copy_has_one_router_of_its_own(duplicate: object) -> None:
-    model, images = split_resnet(), small_images()
+    model, images = split_resnet(), small_images(4)
     other = duplicate(model)
     routers = {layer.router for layer in split_layers(other).values()}
     assert len(routers) == 1
@@ -153,7 +161,7 @@ def test_layers_that_are_split_later_share_the_router() -> None:
 
 
 def test_converting_again_keeps_the_auxiliary_branch() -> None:
-    model, images = split_resnet(), small_images()
+    model, images = split_resnet(), small_images(4)
     again = convert(model, "ghost:size=2", "example-weighted:alpha=0.0")
     expected, found = predictions(model, images), predictions(again, images)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
@@ -179,7 +187,7 @@ def test_shared_affine_parameters_are_one() -> None:
 
 
 def test_alpha_is_that_of_both_branches() -> None:
-    model, images = split_resnet("example-weighted:alpha=0.0"), small_images()
+    model, images = split_resnet("example-weighted:alpha=0.0"), small_images(4)
     before = predictions(model, images)
     for layer in surgical_layers(model).values():
         layer.set_alpha(0.4)
@@ -225,7 +233,7 @@ def test_probabilities_are_averaged_without_underflow() -> None:
 
 @pytest.mark.parametrize("mixing", Mixing)
 def test_both_ends_are_the_branches_to_the_bit(mixing: Mixing) -> None:
-    model, images = split_resnet(), small_images()
+    model, images = split_resnet(), small_images(4)
     expected = predictions(model, images)
     for share, name in ((0.0, "main"), (1.0, "aux")):
         set_mix(model, share, mixing)
@@ -235,7 +243,7 @@ def test_both_ends_are_the_branches_to_the_bit(mixing: Mixing) -> None:
 
 @pytest.mark.parametrize("mixing", Mixing)
 def test_a_network_that_mixes(mixing: Mixing) -> None:
-    model, images = split_resnet(), small_images()
+    model, images = split_resnet(), small_images(4)
     before = predictions(model, images)
     set_mix(model, 0.3, mixing)
     after = predictions(model, images)
@@ -256,7 +264,7 @@ def test_training_does_not_mix() -> None:
 
 @pytest.mark.parametrize("mix_first", [True, False])
 def test_the_temperature_divides_what_was_mixed(mix_first: bool) -> None:
-    model, images = split_resnet(), small_images()
+    model, images = split_resnet(), small_images(4)
     before = predictions(model, images)
     settings = [lambda: set_mix(model, 0.3), lambda: set_temperature(model, 2.5)]
     for setting in settings if mix_first else settings[::-1]:
@@ -285,7 +293,7 @@ def test_a_network_without_branches_cannot_mix() -> None:
 
 
 def test_asking_for_a_branch_is_not_asking_for_the_stored_mix() -> None:
-    model, images = split_resnet(), small_images()
+    model, images = split_resnet(), small_images(4)
     expected = predictions(model, images)
     for name in ("main", "aux"):
         set_mix(model, 0.5)
@@ -298,7 +306,7 @@ def test_asking_for_a_branch_is_not_asking_for_the_stored_mix() -> None:
 
 @pytest.mark.parametrize("more", [(), ("ghost:size=2", "example-weighted:alpha=0.2")])
 def test_a_checkpoint_keeps_branches_mix_and_temperature(more: tuple[str, ...], tmp_path: Path) -> None:
-    model, images = split_resnet(*more), small_images()
+    model, images = split_resnet(*more), small_images(4)
     set_temperature(model, 1.7)
     set_mix(model, 0.35, Mixing.LOGITS)
     surgeon.save(model, tmp_path / "mixed")
@@ -353,7 +361,7 @@ def test_merging_is_exact_where_the_network_is_affine(share: float) -> None:
 @pytest.mark.parametrize("more", [(), ("ghost:size=2",), ("batch-group:channel_groups=3",)])
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_merging_at_an_end_is_that_branch(share: float, more: tuple[str, ...]) -> None:
-    model, images = split_resnet(*more).double(), small_images().double()
+    model, images = split_resnet(*more).double(), small_images(4).double()
     expected = predictions(model, images)["aux" if share else "main"]
     merge(model, share)
     with torch.no_grad():
@@ -361,7 +369,7 @@ def test_merging_at_an_end_is_that_branch(share: float, more: tuple[str, ...]) -
 
 
 def test_merging_equal_branches_changes_nothing() -> None:
-    model, images = convert(small_resnet(), "split"), small_images()
+    model, images = convert(small_resnet(), "split"), small_images(4)
     expected = predictions(model, images)["main"]
     merge(model, 0.4)
     with torch.no_grad():
@@ -369,7 +377,7 @@ def test_merging_equal_branches_changes_nothing() -> None:
 
 
 def test_merging_shared_affine_parameters() -> None:
-    model, images = convert(small_resnet(), "split:shared_affine=true").double(), small_images().double()
+    model, images = convert(small_resnet(), "split:shared_affine=true").double(), small_images(4).double()
     for layer in split_layers(model).values():
         layer.aux.running_mean.add_(0.5)
     expected = predictions(model, images)["aux"]
@@ -434,8 +442,6 @@ def test_any_number_of_values_costs_two_passes(counted: tuple[nn.Module, list[in
     model, calls = counted
     axis = LambdaAxis(model, mixing)
     with torch.no_grad():
-        axis.logits(small_images(2), ELEVEN)  # the first batch also finds out where the branches begin
-        calls.clear()
         for seed in (1, 2):
             axis.logits(small_images(4, seed=seed), ELEVEN)
     assert calls == [4, 4, 4, 4]

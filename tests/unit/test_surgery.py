@@ -431,6 +431,39 @@ def test_sick_statistics_are_told_apart(rewrite: str | None) -> None:
     assert inspect_model(model).unhealthy == 5
 
 
+def test_sick_statistics_of_a_second_branch_are_reported() -> None:
+    model = convert(small_resnet(), "split")
+    assert health(model) == {}
+    model.bn1.aux.running_var[:2] = 0
+    model.get_submodule("layer1.0.bn1").aux.weight.data[0] = float("nan")
+    assert health(model) == {
+        "bn1": ["auxiliary branch: zero variance in 2 of 6 channels"],
+        "layer1.0.bn1": ["auxiliary branch: weight has 1 NaN or infinite"],
+    }
+
+
+def test_sick_statistics_of_modes_and_gates_are_reported() -> None:
+    model = convert(small_resnet(), "mode:modes=2")
+    assert health(model) == {}
+    model.bn1.modes.running_var[1, :3] = 0
+    model.get_submodule("layer1.0.bn1").modes.running_mean[0, 2] = float("inf")
+    model.get_submodule("layer1.0.bn2").modes.gate.bias.data[:] = float("nan")
+    assert health(model) == {
+        "bn1": ["mode 2: zero variance in 3 of 6 channels"],
+        "layer1.0.bn1": ["mode 1: running_mean has 1 NaN or infinite"],
+        "layer1.0.bn2": ["gate: bias has 2 NaN or infinite"],
+    }
+
+
+@pytest.mark.parametrize("rewrite", ["mode", "mode-group"])
+def test_statistics_that_modes_do_not_read_are_not_remarked_on(rewrite: str) -> None:
+    """Trained from scratch, only the modes' statistics move."""
+    model = convert(nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)), rewrite)
+    model.train()(randn(4, 3, 8, 8))
+    assert model[1].running_mean.eq(0).all()
+    assert health(model) == {}
+
+
 @pytest.mark.parametrize("rewrite", [None, "ghost"], ids=["plain", "converted"])
 def test_missing_statistics_are_reported(rewrite: str | None) -> None:
     model = untracked_network()

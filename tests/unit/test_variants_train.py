@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 import surgeon
 from surgeon.data.digits import load_digits
+from surgeon.inserts import inserts
+from surgeon.models.cifar import CifarResNet
 
 VARIANTS = {
     "ghost": "ghost:size=8",
@@ -115,31 +117,59 @@ def test_compiled_training_and_evaluation_are_those_of_eager(name: str) -> None:
         torch.testing.assert_close(compiled.eval()(images), eager.eval()(images), rtol=1e-3, atol=1e-3)
 
 
+INSERTS = {
+    "moex": "moex:p=1,norm=in,site=layer1",
+    "crossnorm": "crossnorm:p=1,active=9",
+    "selfnorm": "selfnorm",
+}
+"""Settings under which every unit acts in every step."""
+
+
+def net_with_units(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return surgeon.convert(CifarResNet(1, 10, 1), INSERTS[name], inputs=(batch(0, 2)[0],)).train()
+
+
+def loss_with_units(model: nn.Module, forward: nn.Module, images: Tensor, labels: Tensor, name: str) -> Tensor:
+    logits = forward(images)
+    exchange = surgeon.exchange_unit(model).last if name == "moex" else None
+    return surgeon.exchanged_loss(F.cross_entropy, logits, labels, exchange)
+
+
 WORKER = """
-import os, sys
+import sys
+from functools import partial
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from tests.unit.test_variants_train import VARIANTS, batch, loss_of, small_net, training_branch
+from tests.unit.test_variants_train import (
+    INSERTS, VARIANTS, batch, loss_of, loss_with_units, net_with_units, small_net, training_branch
+)
 
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2)
-for name in VARIANTS:
-    model = small_net(name)
+for name in (*VARIANTS, *INSERTS):
+    model = (small_net if name in VARIANTS else net_with_units)(name)
     with torch.no_grad():  # the second process starts with other weights: the first one's are broadcast
         for parameter in model.parameters():
             parameter.add_(0.01 * dist.get_rank())
     parallel = DistributedDataParallel(model)
+    loss = loss_of if name in VARIANTS else partial(loss_with_units, model)
+    torch.manual_seed(dist.get_rank())  # each process draws partners and boxes of its own
+    before = {key: value.clone() for key, value in model.named_parameters()}
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     with training_branch(model, name):
         for step in range(4):
             optimiser.zero_grad()
-            loss_of(parallel, *batch(2 * step + dist.get_rank(), 16), name).backward()
+            loss(parallel, *batch(2 * step + dist.get_rank(), 16), name).backward()
             optimiser.step()
-        parallel(batch(0, 4)[0])  # buffers are broadcast when the next step begins; the batch is the same for both
+        # Buffers are broadcast when the next step begins, in which batch and draws are the same for both.
+        torch.manual_seed(0)
+        parallel(batch(0, 4)[0])
     for key, value in model.state_dict().items():
         assert torch.isfinite(value).all(), (name, key)
         of_first = value.clone()
         dist.broadcast(of_first, 0)
         assert torch.allclose(of_first, value, rtol=1e-6, atol=1e-7), (name, key)
+    assert not any(torch.equal(value, before[key]) for key, value in model.named_parameters()), name
     print(name, "synchronised", flush=True)
 dist.destroy_process_group()
 """
@@ -147,6 +177,7 @@ dist.destroy_process_group()
 
 @pytest.mark.long
 def test_two_processes_stay_synchronised(tmp_path: Path) -> None:
+    assert INSERTS.keys() == set(inserts)
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     processes = [
@@ -160,7 +191,7 @@ def test_two_processes_stay_synchronised(tmp_path: Path) -> None:
         for process in processes:
             said, errors = process.communicate(timeout=240)
             assert process.returncode == 0, errors
-            assert said.split("\n")[:-1] == [f"{name} synchronised" for name in VARIANTS]
+            assert said.split("\n")[:-1] == [f"{name} synchronised" for name in (*VARIANTS, *INSERTS)]
     finally:
         for process in processes:
             process.kill()

@@ -1,0 +1,68 @@
+"""What a sweep of lambda over a split network costs, as a multiple of one plain evaluation of the same images."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from real_data import CIFAR10, FOLDER, RESNET20
+
+import surgeon
+from surgeon.checkpoint import open_model
+from surgeon.evaluation import run_evaluation
+from surgeon.models.sources import LoadedModel
+from surgeon.results import Method, Sweep
+from surgeon.surgery.branches import split_layers
+from surgeon.sweeping.operation import SweepRequest, run_sweep
+from surgeon.sweeping.values import evenly_spaced
+from surgeon.task import Request
+
+VALUES, ROUNDS, MOST = 11, 5, 2.2
+REAL = FOLDER.is_dir()
+MODEL, IMAGES = ("cifar-resnet20", 2000) if REAL else ("digits-resnet8", 449)
+REQUEST = Request(data=str(CIFAR10) if REAL else "digits", split="test", limit=IMAGES)
+
+
+def split_network() -> LoadedModel:
+    """A trained network, split, with an auxiliary branch that differs: only then is there something to mix."""
+    loaded = open_model(MODEL, weights=RESNET20 if REAL else None)
+    loaded.model = surgeon.convert(loaded.model, "split")
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for layer in split_layers(loaded.model).values():
+            assert layer.aux is not None
+            layer.aux.weight.mul_(1 + 0.1 * torch.randn(layer.num_features))
+            layer.aux.running_mean.add_(0.2 * layer.running_var.sqrt() * torch.randn(layer.num_features))
+    return loaded
+
+
+def evaluation() -> float:
+    """Seconds of one evaluation, decoding included and loading the network left out."""
+    return run_evaluation(split_network(), REQUEST, lambda *_: None).seconds
+
+
+def sweep() -> Sweep:
+    shares = tuple(evenly_spaced(0, 1, VALUES))
+    wanted = SweepRequest(REQUEST, shares, axis="lambda", metric="cross-entropy", method=Method.GRID)
+    return run_sweep(split_network(), wanted, lambda *_: None)
+
+
+def main() -> int:
+    evaluation()  # warm up
+    one = all_values = float("inf")
+    for _ in range(ROUNDS):  # in turn, so that a slow moment hits both alike
+        one = min(one, evaluation())
+        swept = sweep()
+        all_values = min(all_values, swept.seconds)
+    passes, ratio = swept.image_forwards / IMAGES, all_values / one
+    kept = ratio <= MOST and passes == 2
+    print(f"{MODEL}, split, {IMAGES} images of {'CIFAR-10' if REAL else 'digits'}; one evaluation: {one:.2f} s")
+    print(
+        f"  {VALUES} values of lambda: {passes:g} passes per image, {ratio:.2f}x  "
+        f"(at most {MOST:.2f}x: {'ok' if kept else 'MISSED'})"
+    )
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
