@@ -68,10 +68,10 @@ def main() -> None:
     for seed in range(given.seeds):
         for name in RUNS:
             folder = train(name, seed, given)
-            for tta in (None, "flip-crop"):
+            for tta in (None, "flip"):
                 tested = logits_of(folder, given, tta)
                 correct = (tested["logits"].argmax(1) == tested["labels"]).double().numpy()
-                right.setdefault(name + (", TTA" if tta else ""), []).append(correct)
+                right.setdefault(name + (", and its mirror image" if tta else ""), []).append(correct)
     rows = {}
     plain = np.mean(right["plain"], axis=0)
     for name, seeds in right.items():
