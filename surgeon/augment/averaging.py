@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from surgeon.augment.base import option
-from surgeon.augment.blending import by_examples, by_pixels
+from surgeon.augment.blending import by_examples, by_noise
 from surgeon.augment.mixing import Pairs, ShareConfig, mix
 
 if TYPE_CHECKING:
@@ -35,6 +35,5 @@ def noisy_mixup(pairs: Pairs, config: NoisyMixupConfig) -> tuple[Tensor, Tensor]
     # Normal numbers are dear: four images share theirs, negated and mirrored. Within an image all are independent.
     noise = pairs.draws.normal(-(-count // 4), height, width).mul_(config.noise)
     noise = torch.cat([noise, noise.flip(2)])
-    weights = torch.cat([noise, -noise])[:count]
-    weights.add_(pairs.lam()[:, None, None]).clamp_(0, 1)
-    return by_pixels(pairs, weights), weights.mean((1, 2))
+    noise = torch.cat([noise, -noise])[:count]
+    return by_noise(pairs, pairs.lam(), noise)

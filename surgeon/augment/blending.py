@@ -6,7 +6,8 @@ boxes that are not read make the difference.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,17 +17,30 @@ if TYPE_CHECKING:
 
 def by_examples(pairs: Pairs, own: Tensor) -> Tensor:
     """`w * own + (1 - w) * partner` with one weight (N,) for all pixels of an example."""
-    count, _, height, width = pairs.images.shape
-    lines = own[:, None, None].expand(count, 2, width).contiguous()
-    return _by_lines(pairs, _alike(own, count, height), lines)
+    return by_factors(pairs, own, 1 - own, own.new_zeros(len(own)))
 
 
-def by_pixels(pairs: Pairs, own: Tensor) -> Tensor:
-    """The same with one weight for each pixel (N, H, W)."""
+def by_factors(pairs: Pairs, first: Tensor, second: Tensor, offset: Tensor) -> Tensor:
+    """`first * own + second * partner - offset`, with one number (N,) for all pixels of an example."""
     from surgeon.native import mixing
 
-    made = mixing.pixels(pairs.images, pairs.partner, own)
-    return _weighted(pairs, own[:, None]) if made is None else made
+    images, partner = pairs.images, pairs.partner
+    made = mixing.evenly(images, partner, first, second, offset)
+    if made is not None:
+        return made
+    made = images * _column(first, images) + _taken(images, partner) * _column(second, images)
+    return made.sub_(_column(offset, images))
+
+
+def by_noise(pairs: Pairs, own: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """The same with noise (N, H, W) on the weight, which stays between 0 and 1; and the mean weight (N,)."""
+    from surgeon.native import mixing
+
+    made = mixing.noisily(pairs.images, pairs.partner, own, noise)
+    if made is not None:
+        return made
+    weights = (noise + own[:, None, None]).clamp_(0, 1)
+    return _weighted(pairs, weights[:, None]), weights.mean((1, 2))
 
 
 def by_rows(pairs: Pairs, own: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,14 +56,14 @@ def by_columns(pairs: Pairs, own: Tensor) -> tuple[Tensor, Tensor]:
     count, _, height, width = pairs.images.shape
     shares = own.float()
     lines = shares[:, None].expand(count, 2, width).contiguous()
-    return _by_lines(pairs, _alike(own, count, height), lines), shares.mean(1)
+    return _by_lines(pairs, own.new_zeros(count, height), lines), shares.mean(1)
 
 
 def by_cells(pairs: Pairs, rows: Tensor, columns: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns of two kinds each: `cells` (N or 1, 2, 2) has the own weight for each kind of pixel."""
     import torch
 
-    lines = torch.where(columns[:, None], cells[..., 1:], cells[..., :1])
+    lines = _lines(columns, cells)
     shares = lines.mean(2)
     return _by_lines(pairs, rows, lines), torch.lerp(shares[:, 0], shares[:, 1], rows.float().mean(1))
 
@@ -64,11 +78,11 @@ def by_boxes(pairs: Pairs, start: Tensor, stop: Tensor, source: Tensor | None = 
     from surgeon.native import mixing
 
     source = start if source is None else source
+    made = mixing.boxes(pairs.images, pairs.partner, start, stop, source)
+    if made is not None:
+        return made
     height, width = pairs.images.shape[2:]
     share = (stop - start).prod(1).div_(-height * width).add_(1)
-    made = mixing.boxes(pairs.images, pairs.partner, torch.cat([start, stop, source], 1).long())
-    if made is not None:
-        return made, share
     places = [torch.arange(size, device=start.device) for size in (height, width)]
     rows, columns = ((at >= start[:, i : i + 1]) & (at < stop[:, i : i + 1]) for i, at in enumerate(places))
     own = ~(rows[:, :, None] & columns[:, None])
@@ -98,18 +112,67 @@ def by_chance(pairs: Pairs, lam: Tensor, *, elements: bool = False) -> tuple[Ten
     return _weighted(pairs, own.view(pairs.images.shape)), share
 
 
-def row_and_column_sums(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums and sums of squares over each row (2, N, H) and over each column (2, N, W)."""
+def mean_and_variance(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Over all elements of each float image, (N,) each; in float32, whatever its type."""
     import torch
 
     from surgeon.native import mixing
 
-    made = mixing.row_and_column_sums(images)
+    made = mixing.mean_and_variance(images)
     if made is not None:
         return made
+    variance, mean = torch.var_mean(images.float(), (1, 2, 3), correction=0)
+    return mean, variance
+
+
+class Moments(NamedTuple):
+    """The mean (N,) of each image and, around it, sums and sums of squares over its rows and over its columns."""
+
+    mean: Tensor
+    rows: Tensor
+    """(N, 2, H)"""
+    columns: Tensor
+    """(N, 2, W)"""
+
+
+def moments(images: Tensor) -> Moments:
+    """Those of float images; in float32, whatever their type."""
+    import torch
+
+    from surgeon.native import mixing
+
+    made = mixing.moments(images)
+    if made is not None:
+        return Moments(*made)
     images = images.float()
-    sums = torch.stack([images.sum(1), images.square().sum(1)])
-    return sums.sum(3), sums.sum(2)
+    mean = images.mean((1, 2, 3))
+    images = images - _column(mean, images)
+    sums = torch.stack([images.sum(1), images.square().sum(1)], 1)
+    return Moments(mean, sums.sum(3), sums.sum(2))
+
+
+def waves_by_cells(pairs: Pairs, mean: Tensor, rows: Tensor, columns: Tensor, cells: Tensor, norm: Tensor) -> Tensor:
+    """As `by_cells`, of images around their means (N,), and divided by `norm` (N,)."""
+    from surgeon.native import mixing
+
+    lines = _lines(columns, cells)
+    made = mixing.waves(pairs.images, pairs.partner, lines, rows, mean, norm)
+    if made is not None:
+        return made
+    around = replace(pairs, images=pairs.images - _column(mean, pairs.images))
+    return _by_lines(around, rows, lines) / _column(norm, pairs.images)
+
+
+def _lines(columns: Tensor, cells: Tensor) -> Tensor:
+    """Lines (N, 2, W) with the own weight of each column, by its kind (N, W)."""
+    import torch
+
+    return torch.where(columns[:, None], cells[..., 1:], cells[..., :1])
+
+
+def _column(values: Tensor, images: Tensor) -> Tensor:
+    """Values (N,), one for each image, that broadcast over it."""
+    return values.to(images.dtype)[:, None, None, None]
 
 
 def _by_lines(pairs: Pairs, rows: Tensor, lines: Tensor) -> Tensor:
@@ -147,10 +210,3 @@ def _channels_last(images: Tensor) -> bool:
     import torch
 
     return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
-
-
-def _alike(like: Tensor, count: int, height: int) -> Tensor:
-    """Rows (N, H) that are all of the same kind."""
-    import torch
-
-    return torch.zeros(count, height, dtype=torch.bool, device=like.device)

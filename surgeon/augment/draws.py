@@ -66,16 +66,41 @@ class Draws:
         return torch.empty_like(order).scatter_(0, order, order.roll(1)).to(self.device)
 
     def bytes(self, *shape: int) -> Tensor:
-        """Of eight random bits each: several times as fast as floats."""
+        """Of eight random bits each, from a generator of our own that is seeded by one draw: torch's is slow."""
         import torch
 
+        from surgeon.native import mixing
+
+        seed = torch.empty((), dtype=torch.int64, device=self.source)
+        seed = seed.random_(-(2**63), None, generator=self.generator).to(self.device)
         size = torch.Size(shape).numel()
-        words = torch.empty(-(-size // 8), dtype=torch.int64, device=self.source)
-        words.random_(-(2**63), None, generator=self.generator)
-        return words.view(torch.uint8)[:size].view(shape).to(self.device)
+        count = -(-size // 8)
+        words = mixing.random_words(seed, count)
+        if words is None:
+            words = random_words(seed, count)
+        return words.view(torch.uint8)[:size].view(shape)
 
     def limits(self, probability: Tensor) -> Tensor:
         """Bytes are not above these with the given probabilities, in steps of 1/256; with 1 they never are."""
         import torch
 
         return (probability * 255).round().to(torch.uint8)
+
+
+def random_words(seed: Tensor, count: int) -> Tensor:
+    """Whole numbers (count,) of 64 random bits: splitmix64, which finds each by its place alone."""
+    import torch
+
+    def mixed(words: Tensor, shift: int) -> Tensor:
+        shifted: Tensor = (words >> shift) & (2 ** (64 - shift) - 1)  # a shift to the right repeats the sign
+        return words ^ shifted
+
+    words: Tensor = torch.arange(1, count + 1, device=seed.device) * _signed(0x9E3779B97F4A7C15) + seed
+    words = mixed(words, 30) * _signed(0xBF58476D1CE4E5B9)
+    words = mixed(words, 27) * _signed(0x94D049BB133111EB)
+    return mixed(words, 31)
+
+
+def _signed(word: int) -> int:
+    """The same 64 bits as a number with a sign, as torch has them."""
+    return word - 2**64

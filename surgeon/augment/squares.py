@@ -18,7 +18,7 @@ def cutmix(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa:
     It has the share 1 - lam of the area and its middle anywhere; what is cut off at the border goes to
     the image's own share.
     """
-    part = pairs.lam().neg().add_(1).sqrt_()  # of each side
+    part = (1 - pairs.lam()).sqrt_()  # of each side
     sizes = part.new_tensor(pairs.images.shape[2:])
     return by_boxes(pairs, *pairs.draws.boxes((part[:, None] * sizes).round_(), sizes))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surgeon.augment.bc_plus import balance, column
-from surgeon.augment.blending import by_cells, row_and_column_sums
+from surgeon.augment.bc_plus import balance
+from surgeon.augment.blending import by_cells, moments, waves_by_cells
 from surgeon.augment.concat import left, top
 from surgeon.augment.mixing import Pairs, ShareConfig, mix
 
@@ -33,18 +33,17 @@ def vh_bc_plus(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # n
     import torch
 
     above, beside, lam = top(pairs), left(pairs), pairs.lam()
-    images = pairs.images - pairs.images.mean((1, 2, 3), keepdim=True)
-    rows, columns = row_and_column_sums(images)
-    vertical, horizontal = (_deviation(*both, pairs) for both in ((rows, above), (columns, beside)))
+    mean, rows, columns = moments(pairs.images)
+    vertical, horizontal = _deviation(rows, above, pairs), _deviation(columns, beside, pairs)
     p, norm = balance(lam, vertical, horizontal)
-    mixed, _ = by_cells(Pairs(images, pairs.partner, pairs.draws), above, beside, _cells(p))
     share = torch.lerp(beside.float().mean(1), above.float().mean(1), lam)
-    return mixed.div_(column(norm, mixed)), share
+    return waves_by_cells(pairs, mean, above, beside, _cells(p), norm), share
 
 
 def _deviation(sums: Tensor, own: Tensor, pairs: Pairs) -> Tensor:
-    """That of a concatenation, from the sums and sums of squares (2, N, size) over the rows or columns of both."""
+    """That of a concatenation, from the sums and sums of squares (N, 2, size) over the rows or columns of both."""
     import torch
 
-    mean, square = (torch.where(own, sums, sums[:, pairs.partner]).sum(2) / pairs.images[0].numel()).unbind()
+    chosen = torch.where(own[:, None], sums, sums.index_select(0, pairs.partner))
+    mean, square = chosen.sum(2).div_(pairs.images[0].numel()).unbind(1)
     return (square - mean.square()).clamp_(min=0).sqrt_()

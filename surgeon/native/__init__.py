@@ -49,13 +49,17 @@ def _declare_mixing(library: ctypes.CDLL) -> None:
     pointer, size, whole = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
     pairs: list[Any] = [*[pointer] * 3, *[size] * 5]
     library.mix_lines.argtypes = [*pairs, *[pointer] * 3, whole]
-    library.mix_pixels.argtypes = [*pairs, *[pointer] * 2, whole]
-    library.mix_boxes.argtypes = [*pairs, pointer, whole]
+    library.mix_evenly.argtypes = [*[pointer] * 3, *[size] * 2, *[pointer] * 3, whole]
+    library.mix_waves.argtypes = [*pairs, *[pointer] * 5, whole]
+    library.mix_noisily.argtypes = [*pairs, *[pointer] * 4, whole]
+    library.mix_boxes.argtypes = [*pairs, *[pointer] * 4, whole]
     library.mix_chances.argtypes = [*pairs, *[pointer] * 4, whole]
-    library.row_and_column_sums.argtypes = [pointer, *[size] * 5, *[pointer] * 2, whole]
-    for kernel in (library.mix_lines, library.mix_pixels, library.mix_boxes, library.mix_chances):
-        kernel.restype = None
-    library.row_and_column_sums.restype = None
+    library.moments.argtypes = [pointer, *[size] * 5, *[pointer] * 3, whole]
+    library.mean_and_variance.argtypes = [pointer, *[size] * 2, *[pointer] * 2, whole]
+    library.random_words.argtypes = [pointer, pointer, size, whole]
+    for name in ("evenly", "lines", "waves", "noisily", "boxes", "chances"):
+        getattr(library, f"mix_{name}").restype = None
+    library.moments.restype = library.mean_and_variance.restype = library.random_words.restype = None
 
 
 def available() -> bool:

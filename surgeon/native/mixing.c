@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "every_cpu.h"
+#include "sums.h"
 
 FOR_EVERY_CPU
 static void weigh(const float *own, const float *other, const float *weight, float *y, Size n) {
@@ -62,6 +63,20 @@ static void mix_rows(const float *own, const float *other, Line line, float *y, 
   }
 }
 
+FOR_EVERY_CPU
+static void combine(const float *own, const float *other, float first, float second, float offset, float *y, Size n) {
+#pragma omp simd
+  for (Size i = 0; i < n; i++) y[i] = first * own[i] + second * other[i] - offset;
+}
+
+/* All floats of an example alike: `first` times its own plus `second` times the partner's less `offset`, one each. */
+void mix_evenly(const float *x, float *y, const int64_t *partner, Size examples, Size floats, const float *first,
+                const float *second, const float *offset, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (Size n = 0; n < examples; n++)
+    combine(x + n * floats, x + (Size)partner[n] * floats, first[n], second[n], offset[n], y + n * floats, floats);
+}
+
 /* x and y: (examples, planes, height, width, items). weights: (examples, 2, width) are two kinds of row,
  * and `rows` (examples, height) says which is where. spread: (examples, 2, width, items). */
 void mix_lines(const float *x, float *y, const int64_t *partner, Size examples, Size planes, Size height, Size width,
@@ -83,45 +98,81 @@ void mix_lines(const float *x, float *y, const int64_t *partner, Size examples, 
   }
 }
 
-/* boxes: (examples, 6): top, left, bottom and right of what comes from the partner, and the top and left there. */
+/* What comes from the partner begins at `start` (examples, 2), both row and column, and ends before `stop`; there it
+ * begins at `source`. `share` is what remains of each image. */
 void mix_boxes(const float *x, float *y, const int64_t *partner, Size examples, Size planes, Size height, Size width,
-               Size items, const int64_t *boxes, int threads) {
+               Size items, const float *start, const float *stop, const float *source, float *share, int threads) {
   const Size row = width * items, plane = height * row;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (Size n = 0; n < examples; n++) {
-    const int64_t *box = boxes + 6 * n;
-    const Size top = box[0], left = box[1] * items, wide = (box[3] - box[1]) * items;
-    copy(x + n * planes * plane, y + n * planes * plane, planes * plane);
+    const Size top = (Size)start[2 * n], left = (Size)start[2 * n + 1];
+    const Size high = (Size)stop[2 * n] - top, wide = (Size)stop[2 * n + 1] - left;
+    const Size from = (Size)source[2 * n] * row + (Size)source[2 * n + 1] * items;
+    share[n] = 1.0f - (float)(high * wide) / (float)(height * width);
     for (Size p = 0; p < planes; p++) {
-      float *out = y + (n * planes + p) * plane + top * row + left;
-      const float *other = x + ((Size)partner[n] * planes + p) * plane + box[4] * row + box[5] * items;
-      if (wide == row) {
-        copy(other, out, (box[2] - top) * row);
+      const float *other = x + ((Size)partner[n] * planes + p) * plane + from;
+      float *out = y + (n * planes + p) * plane;
+      copy(x + (n * planes + p) * plane, out, plane);
+      out += top * row + left * items;
+      if (wide == width) {
+        copy(other, out, high * row);
         continue;
       }
-      for (Size h = top; h < box[2]; h++, out += row, other += row) copy(other, out, wide);
+      for (Size h = 0; h < high; h++, out += row, other += row) copy(other, out, wide * items);
     }
   }
 }
 
-/* The same with a weight for each pixel: (examples, height, width). spread: (examples, width, items). */
-void mix_pixels(const float *x, float *y, const int64_t *partner, Size examples, Size planes, Size height, Size width,
-                Size items, const float *weights, float *spread, int threads) {
+FOR_EVERY_CPU
+static float add_and_clip(float *noise, float weight, Size n) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (Size i = 0; i < n; i++) {
+    const float noisy = noise[i] + weight, above = noisy > 0.0f ? noisy : 0.0f;
+    noise[i] = above < 1.0f ? above : 1.0f;
+    sum += noise[i];
+  }
+  return sum;
+}
+
+/* Each pixel has the weight of its example and noise (examples, height, width), which becomes the weight in the end,
+ * from 0 to 1. `share` is the mean of these. spread: (examples, width, items). */
+void mix_noisily(const float *x, float *y, const int64_t *partner, Size examples, Size planes, Size height, Size width,
+                 Size items, const float *weights, float *noise, float *share, float *spread, int threads) {
   const Size row = width * items, plane = height * row;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (Size n = 0; n < examples; n++) {
-    for (Size p = 0; p < planes; p++) {
-      const Size own = (n * planes + p) * plane, other = ((Size)partner[n] * planes + p) * plane;
-      for (Size h = 0; h < height; h++) {
-        const float *weight = weights + (n * height + h) * width;
-        if (items > 1) {
-          spread_out(weight, width, items, spread + n * row);
-          weight = spread + n * row;
-        }
-        weigh(x + own + h * row, x + other + h * row, weight, y + own + h * row, row);
+    share[n] = add_and_clip(noise + n * height * width, weights[n], height * width) / (float)(height * width);
+    for (Size h = 0; h < height; h++) {
+      const float *weight = noise + (n * height + h) * width;
+      if (items > 1) {
+        spread_out(weight, width, items, spread + n * row);
+        weight = spread + n * row;
+      }
+      for (Size p = 0; p < planes; p++) {
+        const Size own = (n * planes + p) * plane + h * row, other = ((Size)partner[n] * planes + p) * plane + h * row;
+        weigh(x + own, x + other, weight, y + own, row);
       }
     }
   }
+}
+
+/* Random bits by their number: splitmix64 (Steele, Lea and Flood, OOPSLA 2014). */
+FOR_EVERY_CPU
+static void draw(uint64_t seed, uint64_t first, uint64_t *words, Size n) {
+#pragma omp simd
+  for (Size i = 0; i < n; i++) {
+    uint64_t z = seed + (first + (uint64_t)i + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    words[i] = z ^ (z >> 31);
+  }
+}
+
+void random_words(const uint64_t *seed, uint64_t *words, Size count, int threads) {
+  const Size part = 4096;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (Size i = 0; i < count; i += part) draw(*seed, (uint64_t)i, words + i, count - i < part ? count - i : part);
 }
 
 FOR_EVERY_CPU
@@ -175,29 +226,79 @@ void mix_chances(const float *x, float *y, const int64_t *partner, Size examples
 }
 
 FOR_EVERY_CPU
-static void add_row(const float *x, Size n, float *sum, float *square, float *sums, float *squares) {
-  float total = 0.0f, energy = 0.0f;
-#pragma omp simd reduction(+ : total, energy)
-  for (Size i = 0; i < n; i++) {
-    const float value = x[i], power = value * value;
-    total += value;
-    energy += power;
-    sums[i] += value;
-    squares[i] += power;
-  }
-  *sum += total;
-  *square += energy;
+static float squares_of(const float *x, Size n, float mean) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (Size i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
+  return sum;
 }
 
-/* Sums and sums of squares over each row (examples, 2, height) and each column (examples, 2, width, items);
- * both start at 0. */
-void row_and_column_sums(const float *x, Size examples, Size planes, Size height, Size width, Size items, float *rows,
-                         float *columns, int threads) {
-  const Size row = width * items;
+void mean_and_variance(const float *x, Size examples, Size floats, float *mean, float *variance, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (Size n = 0; n < examples; n++)
+  for (Size n = 0; n < examples; n++) {
+    mean[n] = sum_of(x + n * floats, floats, 0.0f) / (float)floats;
+    variance[n] = squares_of(x + n * floats, floats, mean[n]) / (float)floats;
+  }
+}
+
+FOR_EVERY_CPU
+static void add_plane(const float *x, float mean, Size height, Size row, float *sums_of_rows, float *squares_of_rows,
+                      float *sums_of_columns, float *squares_of_columns) {
+  for (Size h = 0; h < height; h++, x += row) {
+    float sum = 0.0f, square = 0.0f;
+#pragma omp simd reduction(+ : sum, square)
+    for (Size i = 0; i < row; i++) {
+      const float value = x[i] - mean, power = value * value;
+      sum += value;
+      square += power;
+      sums_of_columns[i] += value;
+      squares_of_columns[i] += power;
+    }
+    sums_of_rows[h] += sum;
+    squares_of_rows[h] += square;
+  }
+}
+
+/* The mean of each image and, around it, sums and sums of squares over each row (examples, 2, height) and each column
+ * (examples, 2, width, items); both start at 0. */
+void moments(const float *x, Size examples, Size planes, Size height, Size width, Size items, float *mean, float *rows,
+             float *columns, int threads) {
+  const Size row = width * items, plane = height * row;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (Size n = 0; n < examples; n++) {
+    const float *image = x + n * planes * plane;
+    mean[n] = sum_of(image, planes * plane, 0.0f) / (float)(planes * plane);
     for (Size p = 0; p < planes; p++)
+      add_plane(image + p * plane, mean[n], height, row, rows + 2 * n * height, rows + (2 * n + 1) * height,
+                columns + 2 * n * row, columns + (2 * n + 1) * row);
+  }
+}
+
+FOR_EVERY_CPU
+static void weigh_waves(const float *own, const float *other, const float *weight, float own_mean, float other_mean,
+                        float scale, float *y, Size n) {
+#pragma omp simd
+  for (Size i = 0; i < n; i++)
+    y[i] = scale * (weight[i] * (own[i] - own_mean) + (1.0f - weight[i]) * (other[i] - other_mean));
+}
+
+/* As mix_lines, of images around their means (examples), and divided by `norm` (examples). */
+void mix_waves(const float *x, float *y, const int64_t *partner, Size examples, Size planes, Size height, Size width,
+               Size items, const float *weights, const uint8_t *rows, const float *mean, const float *norm,
+               float *spread, int threads) {
+  const Size row = width * items, plane = height * row;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (Size n = 0; n < examples; n++) {
+    const float *lines = weights + 2 * n * width;
+    if (items > 1) {
+      spread_out(lines, 2 * width, items, spread + 2 * n * row);
+      lines = spread + 2 * n * row;
+    }
+    for (Size p = 0; p < planes; p++) {
+      const Size own = (n * planes + p) * plane, other = ((Size)partner[n] * planes + p) * plane;
       for (Size h = 0; h < height; h++)
-        add_row(x + ((n * planes + p) * height + h) * row, row, rows + 2 * n * height + h,
-                rows + (2 * n + 1) * height + h, columns + 2 * n * row, columns + (2 * n + 1) * row);
+        weigh_waves(x + own + h * row, x + other + h * row, lines + rows[n * height + h] * row, mean[n],
+                    mean[partner[n]], 1.0f / norm[n], y + own + h * row, row);
+    }
+  }
 }

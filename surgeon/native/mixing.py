@@ -11,6 +11,19 @@ from torch import Tensor
 from surgeon.native import _contiguous, _library, _plain, being_traced
 
 
+def evenly(x: Tensor, partner: Tensor, first: Tensor, second: Tensor, offset: Tensor) -> Tensor | None:
+    """`first` times the image plus `second` times the partner less `offset`, (N,) each."""
+    shape, library = _shape(x, partner, first, second, offset), _library()
+    if shape is None or library is None or not _plain(first, second, offset):
+        return None
+    y = torch.empty_like(x)
+    library.mix_evenly(
+        x.data_ptr(), y.data_ptr(), partner.data_ptr(), shape[0], x.numel() // shape[0],
+        first.data_ptr(), second.data_ptr(), offset.data_ptr(), torch.get_num_threads(),
+    )  # fmt: skip
+    return y
+
+
 def lines(x: Tensor, partner: Tensor, weights: Tensor, rows: Tensor) -> Tensor | None:
     """Two kinds of row, with weights (N, 2, W); rows (N, H) says which is where."""
     shape, library = _shape(x, partner, weights, rows), _library()
@@ -24,29 +37,43 @@ def lines(x: Tensor, partner: Tensor, weights: Tensor, rows: Tensor) -> Tensor |
     return y
 
 
-def pixels(x: Tensor, partner: Tensor, weights: Tensor) -> Tensor | None:
-    """A weight (N, H, W) for each pixel."""
-    shape, library = _shape(x, partner, weights), _library()
-    if shape is None or library is None or not _plain(weights):
+def waves(x: Tensor, partner: Tensor, weights: Tensor, rows: Tensor, mean: Tensor, norm: Tensor) -> Tensor | None:
+    """As `lines`, of images around their means (N,), and divided by `norm` (N,)."""
+    shape, library = _shape(x, partner, weights, rows, mean, norm), _library()
+    if shape is None or library is None or not _plain(weights, mean, norm):
         return None
-    y, spread = torch.empty_like(x), x.new_empty(weights.shape[0], shape[3] * shape[4])
-    library.mix_pixels(
-        x.data_ptr(), y.data_ptr(), partner.data_ptr(), *shape,
-        weights.data_ptr(), spread.data_ptr(), torch.get_num_threads(),
+    y, spread = torch.empty_like(x), x.new_empty(weights.shape[0], 2, shape[3] * shape[4])
+    library.mix_waves(
+        x.data_ptr(), y.data_ptr(), partner.data_ptr(), *shape, weights.data_ptr(), rows.data_ptr(),
+        mean.data_ptr(), norm.data_ptr(), spread.data_ptr(), torch.get_num_threads(),
     )  # fmt: skip
     return y
 
 
-def boxes(x: Tensor, partner: Tensor, places: Tensor) -> Tensor | None:
-    """Places (N, 6): top, left, bottom and right of what comes from the partner, and the top and left there."""
-    shape, library = _shape(x, partner, places), _library()
-    if shape is None or library is None:
+def noisily(x: Tensor, partner: Tensor, weights: Tensor, noise: Tensor) -> tuple[Tensor, Tensor] | None:
+    """A weight (N,) with noise (N, H, W), which is overwritten, from 0 to 1; and the mean of that (N,)."""
+    shape, library = _shape(x, partner, weights, noise), _library()
+    if shape is None or library is None or not _plain(weights, noise):
         return None
-    y = torch.empty_like(x)
+    y, share, spread = torch.empty_like(x), torch.empty_like(weights), x.new_empty(shape[0], shape[3] * shape[4])
+    library.mix_noisily(
+        x.data_ptr(), y.data_ptr(), partner.data_ptr(), *shape,
+        weights.data_ptr(), noise.data_ptr(), share.data_ptr(), spread.data_ptr(), torch.get_num_threads(),
+    )  # fmt: skip
+    return y, share
+
+
+def boxes(x: Tensor, partner: Tensor, start: Tensor, stop: Tensor, source: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The partner's pixels from `start` (N, 2) to `stop`, which start at `source` there; and the share (N,) kept."""
+    shape, library = _shape(x, partner, start, stop, source), _library()
+    if shape is None or library is None or not _plain(start, stop, source):
+        return None
+    y, share = torch.empty_like(x), x.new_empty(shape[0])
     library.mix_boxes(
-        x.data_ptr(), y.data_ptr(), partner.data_ptr(), *shape, places.data_ptr(), torch.get_num_threads()
-    )
-    return y
+        x.data_ptr(), y.data_ptr(), partner.data_ptr(), *shape,
+        start.data_ptr(), stop.data_ptr(), source.data_ptr(), share.data_ptr(), torch.get_num_threads(),
+    )  # fmt: skip
+    return y, share
 
 
 def chances(x: Tensor, partner: Tensor, drawn: Tensor, limits: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -64,15 +91,41 @@ def chances(x: Tensor, partner: Tensor, drawn: Tensor, limits: Tensor) -> tuple[
     return y, count
 
 
-def row_and_column_sums(x: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Sums and sums of squares over each row (2, N, H) and over each column (2, N, W)."""
+def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Over all elements of each image, (N,) each."""
+    shape, library = _shape(x), _library()
+    if shape is None or library is None:
+        return None
+    mean, variance = x.new_empty(2, shape[0])
+    library.mean_and_variance(
+        x.data_ptr(), shape[0], x.numel() // shape[0], mean.data_ptr(), variance.data_ptr(), torch.get_num_threads()
+    )
+    return mean, variance
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Means (N,) and, around them, sums and sums of squares over each row (N, 2, H) and column (N, 2, W)."""
     shape, library = _shape(x), _library()
     if shape is None or library is None:
         return None
     examples, _, height, width, items = shape
-    rows, columns = x.new_zeros(examples, 2, height), x.new_zeros(examples, 2, width, items)
-    library.row_and_column_sums(x.data_ptr(), *shape, rows.data_ptr(), columns.data_ptr(), torch.get_num_threads())
-    return rows.transpose(0, 1), columns.sum(3).transpose(0, 1)
+    mean, rows, columns = (
+        x.new_empty(examples),
+        x.new_zeros(examples, 2, height),
+        x.new_zeros(examples, 2, width, items),
+    )
+    library.moments(x.data_ptr(), *shape, mean.data_ptr(), rows.data_ptr(), columns.data_ptr(), torch.get_num_threads())
+    return mean, rows, columns[..., 0] if items == 1 else columns.sum(3)
+
+
+def random_words(seed: Tensor, count: int) -> Tensor | None:
+    """Whole numbers (count,) of 64 random bits, which follow from the seed, one such number."""
+    library = _library()
+    if library is None or being_traced() or not seed.is_cpu:
+        return None
+    words = seed.new_empty(count)
+    library.random_words(seed.data_ptr(), words.data_ptr(), count, torch.get_num_threads())
+    return words
 
 
 def _shape(x: Tensor, *others: Tensor) -> tuple[int, int, int, int, int] | None:

@@ -1,4 +1,4 @@
-/* What both normalisation kernels use: the sum of a row. */
+/* What several kernels use: the sum of a row. */
 #ifndef SURGEON_SUMS_H
 #define SURGEON_SUMS_H
 

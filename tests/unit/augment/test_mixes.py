@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from surgeon import native
 from surgeon.augment.base import Kind, augments
 from surgeon.augment.cutout import usual_size
-from surgeon.augment.draws import Draws
+from surgeon.augment.draws import Draws, random_words
 from surgeon.augment.mixing import Mix, Pairs, ShareConfig, soft
 from surgeon.augment.pipeline import mixer
 from surgeon.errors import SurgeonError
@@ -45,7 +45,8 @@ each_mix = pytest.mark.parametrize("name", MIXES)
 
 
 def without_kernels(patch: pytest.MonkeyPatch) -> None:
-    for name in ("lines", "pixels", "boxes", "chances", "row_and_column_sums"):
+    computing = ("evenly", "lines", "waves", "noisily", "boxes", "chances")
+    for name in (*computing, "mean_and_variance", "moments", "random_words"):
         patch.setattr(kernels, name, lambda *_: None)
 
 
@@ -208,6 +209,14 @@ def test_partners_form_a_circle(count: int, seed: int) -> None:
         seen.append(at)
     assert sorted(seen) == list(range(count))
     assert at == 0
+
+
+@pytest.mark.usefixtures("kernel")
+def test_random_words_are_those_of_splitmix64() -> None:
+    seed = torch.zeros((), dtype=torch.int64)
+    made, reference = kernels.random_words(seed, 5000), random_words(seed, 5000)
+    assert int(reference[0]) % 2**64 == 0xE220A8397B1DCDAF
+    assert made is None or torch.equal(made, reference)
 
 
 @pytest.mark.usefixtures("kernel")
