@@ -16,13 +16,12 @@ from surgeon.augment.base import Kind, augments
 from surgeon.augment.pipeline import Augmentation, build
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.seeding import seed_from
-from surgeon.data.sources import open_data
+from surgeon.data.sources import MissingSplitError, open_data
 from surgeon.data.splits import Indices
 from surgeon.errors import SurgeonError
 from surgeon.models.sources import Preprocessing
 from surgeon.report.gallery import Gallery, Row, Share, Tile
 
-ALL = "all"
 VERSIONS = 4
 GREY_MODES = ("1", "L", "LA", "I", "I;16")
 SMALL, LARGE = 64, 224
@@ -59,7 +58,7 @@ def open_training_data(data: str, split: str | None, image_column: str | None, l
         return open_data(data, split, **columns)
     try:
         return open_data(data, "train", **columns)
-    except SurgeonError:
+    except MissingSplitError:
         return open_data(data, **columns)
 
 

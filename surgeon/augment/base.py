@@ -10,12 +10,12 @@ This module and all others of this folder import torch only inside functions, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from surgeon.options import Options, configure, option
+from surgeon.options import Options, configure, option, parse_spec
 from surgeon.registry import Registry
 
 if TYPE_CHECKING:
@@ -82,6 +82,16 @@ class Augment:
 
 
 augments: Registry[Augment] = Registry("augment", "surgeon.augment")
+
+
+def check_augments(specs: Iterable[str]) -> None:
+    """Refuse unknown names and options, before anything heavy is imported."""
+    for spec in specs:
+        for choice in spec.split("|"):
+            if "|" in spec and choice.strip() == "none":
+                continue
+            name, options = parse_spec(choice)
+            augments[name].configure(options)
 
 
 def register(

@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from surgeon.augment.base import check_augments
 from surgeon.cli import options, output
-from surgeon.cli.specs import check_augments
 from surgeon.errors import count
 from surgeon.report.wording import difference, preprocessing_text
 

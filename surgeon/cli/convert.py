@@ -13,7 +13,7 @@ from rich.table import Table
 
 from surgeon.cli import output
 from surgeon.cli.options import Json, Model, NumClasses, Pretrained, Weights
-from surgeon.errors import count
+from surgeon.errors import SurgeonError, count
 
 if TYPE_CHECKING:
     from surgeon.conversion import Conversion
@@ -63,8 +63,13 @@ def convert(
 ) -> None:
     """Rewrite BatchNorm layers or insert units, prove that nothing else changed, and write a checkpoint."""
     from surgeon.models.names import check_model_name
+    from surgeon.surgery.plan import check_requests
 
     bn, insert = bn or [], insert or []
+    if not bn and not insert:
+        raise SurgeonError(
+            "No rewrite was asked for.", "Choose with --bn (surgeon ls norms) or --insert (surgeon ls inserts)."
+        )
     check_requests(bn, insert)  # a mistyped rewrite is told at once, not after the weights are loaded
     folder = destination or default_destination(model, [*bn, *insert])
     check_model_name(model)
@@ -84,28 +89,6 @@ def convert(
         output.emit_json(conversion.model_dump_json(indent=2))
         return
     describe(conversion, dry_run)
-
-
-def check_requests(rewrites: Sequence[str], units: Sequence[str]) -> None:
-    """Refuse what there is not, before anything is loaded."""
-    from surgeon.errors import SurgeonError
-    from surgeon.inserts import inserts
-    from surgeon.norms import norms
-    from surgeon.surgery.plan import Request, inserts_among
-
-    if not rewrites and not units:
-        raise SurgeonError(
-            "No rewrite was asked for.", "Choose with --bn (surgeon ls norms) or --insert (surgeon ls inserts)."
-        )
-    requests, aliased = inserts_among(rewrites)
-    for request in requests:
-        if request.name in inserts:
-            raise SurgeonError(f"{request.name!r} is an insert.", f"Write --insert {request.name}.")
-        norms[request.name].configure(request.options)
-    for request in (*aliased, *map(Request.parse, units)):
-        if request.name in norms:
-            raise SurgeonError(f"{request.name!r} is a rewrite of norm layers.", f"Write --bn {request.name}.")
-        inserts[request.name].configure(request.options)
 
 
 def default_destination(model: str, rewrites: Sequence[str]) -> Path:

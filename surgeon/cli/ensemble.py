@@ -147,9 +147,9 @@ def _describe(result: Ensemble, folder: Path | None) -> None:
     images = result.members[0].metrics.images
     output.say(f"[dim]{images:,} images, {result.merge.value} averaged, {result.seconds:.1f} s on {result.device}[/]")
     if folder is not None:
-        output.say(f"Report: {folder}/report.html, result.json, ensemble.png")
+        output.say(f"Report: {escape(str(folder))}/report.html, result.json, ensemble.png")
     if result.checkpoint is not None:
-        output.say(f"Checkpoint of the soup: {result.checkpoint}")
+        output.say(f"Checkpoint of the soup: {escape(result.checkpoint)}")
 
 
 def _table_of_rows(result: Ensemble) -> Table:

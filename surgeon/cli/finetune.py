@@ -222,4 +222,5 @@ def describe(result: FineTuning, folder: Path) -> None:
     output.show(table)
     if result.test is None:
         output.say("There are no test images: what was chosen by the validation images looks too good on them.")
-    output.say(f"Checkpoint: {result.checkpoint}   report: {folder}/report.html, result.json, curves.png")
+    where, run = escape(result.checkpoint), escape(str(folder))
+    output.say(f"Checkpoint: {where}   report: {run}/report.html, result.json, curves.png")

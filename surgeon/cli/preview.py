@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from surgeon.augment.base import check_augments
 from surgeon.cli import options, output
-from surgeon.cli.specs import check_augments
 from surgeon.errors import SurgeonError
 
 ALL = "all"

@@ -13,6 +13,7 @@ from surgeon import checkpoint
 from surgeon.atomic import check_destination, staged
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batch
+from surgeon.data.sources import MissingSplitError
 from surgeon.data.splits import halves
 from surgeon.ensembling.comparison import compare_all, disagreement_of, mean_of_pairs
 from surgeon.ensembling.greedy import choose_members
@@ -129,7 +130,7 @@ def _choosing_split(request: EnsembleRequest) -> ImageSet | None:
     """The split that was asked for, or the validation images if there are any."""
     try:
         return open_images(replace(request.task, split=request.choose_split or VALIDATION))
-    except SurgeonError as error:
+    except MissingSplitError as error:
         if request.choose_split is None:
             return None
         raise SurgeonError(error.message, error.hint.replace("--split", "--choose-split"), error.exit_code) from error

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batch
+from surgeon.errors import SurgeonError, count
 from surgeon.metrics import Scores
 from surgeon.processes import Processes
 from surgeon.task import Task
@@ -96,6 +97,8 @@ class Predictor:
                 return [(logits, batch.labels, batch.indices) for logits, batch in predictions]
 
         parts = [part for of_process in self.processes.gather(share) for part in of_process]
+        if not parts:
+            raise SurgeonError(f"None of the {count(len(images), 'image')} to choose members on can be read.")
         logits, labels, indices = zip(*parts, strict=True)
         return Kept(
             [torch.cat(of_network) for of_network in zip(*logits, strict=True)], *map(torch.cat, (labels, indices))

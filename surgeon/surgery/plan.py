@@ -172,6 +172,19 @@ def inserts_among(rewrites: Sequence[str]) -> tuple[list[Request], list[Request]
     return [request for request in requests if request.name not in known], units
 
 
+def check_requests(rewrites: Sequence[str], units: Sequence[str]) -> None:
+    """Refuse unknown names and options, before anything is loaded."""
+    requests, aliased = inserts_among(rewrites)
+    for request in requests:
+        if request.name in inserts:
+            raise SurgeonError(f"{request.name!r} is an insert.", f"Write --insert {request.name}.")
+        norms[request.name].configure(request.options)
+    for request in (*aliased, *map(Request.parse, units)):
+        if request.name in norms:
+            raise SurgeonError(f"{request.name!r} is a rewrite of norm layers.", f"Write --bn {request.name}.")
+        inserts[request.name].configure(request.options)
+
+
 def resolve(
     model: nn.Module,
     rewrites: Sequence[Request],

@@ -22,6 +22,10 @@ VERSION = 1
 AFRESH = "Choose another folder with -o, or pass --overwrite to start afresh."
 
 
+class OtherSweepError(SurgeonError):
+    """A folder holds what another sweep has finished."""
+
+
 class Journal:
     """An append-only file of JSON lines."""
 
@@ -82,7 +86,7 @@ class Journal:
             raise SurgeonError(f"{self.path} is not a journal that this surgeon can continue.", AFRESH)
         different = [name for name in header if found.get(name) != header[name]]
         if different:
-            raise SurgeonError(
+            raise OtherSweepError(
                 f"{self.path.parent} holds a sweep with another {listing(different)}; it is not mixed with this one.",
                 AFRESH,
             )

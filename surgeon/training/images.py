@@ -21,6 +21,9 @@ from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.seeding import seed_from, seeded
 from surgeon.errors import SurgeonError
 
+FEWEST_IMAGES = 2
+"""With which BatchNorm can take statistics."""
+
 Place = tuple[int, int]
 """Epoch and index of an image."""
 
@@ -110,8 +113,12 @@ class _Collate:
     def __call__(self, examples: list[_Example | UnreadableImageError]) -> TrainingBatch | SurgeonError:
         good = [example for example in examples if isinstance(example, _Example)]
         bad = [example for example in examples if isinstance(example, UnreadableImageError)]
-        if bad and not (self.skip_bad and len(good) > 1):
+        if bad and not self.skip_bad:
             return SurgeonError(bad[0].message, bad[0].hint)
+        if len(good) < FEWEST_IMAGES:
+            return SurgeonError(
+                bad[0].message, f"Too few images of its batch of {len(examples)} are left: use larger ones."
+            )
         copies = zip(*(example.copies for example in good), strict=True)
         return TrainingBatch(
             tuple(torch.stack(images).permute(0, 3, 1, 2) for images in copies),
@@ -120,8 +127,10 @@ class _Collate:
         )
 
 
-def training_batches(images: AugmentedImages, order: Order, workers: int, skip_bad: bool) -> Iterator[TrainingBatch]:
-    """The batches of all steps from the first one on."""
+def training_batches(
+    images: AugmentedImages, order: Order, workers: int, skip_bad: bool
+) -> Iterator[TrainingBatch | SurgeonError]:
+    """The batches of all steps from the first one on, or what is wrong with one: all processes have to hear of it."""
     if "fork" not in torch.multiprocessing.get_all_start_methods():
         workers = 0
     loader = DataLoader(
@@ -133,10 +142,7 @@ def training_batches(images: AugmentedImages, order: Order, workers: int, skip_b
         prefetch_factor=4 if workers else None,
         multiprocessing_context="fork" if workers else None,  # operations are closures, which cannot be sent
     )
-    for batch in loader:
-        if isinstance(batch, SurgeonError):
-            raise batch
-        yield batch
+    yield from loader
 
 
 def _begin_worker(number: int) -> None:  # noqa: ARG001

@@ -6,6 +6,7 @@ interrupted and resumed ends with the same weights, to the bit on a CPU, as one 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -27,12 +28,12 @@ from surgeon.metrics import Metrics
 from surgeon.models.sources import Preprocessing
 from surgeon.processes import Processes
 from surgeon.results import Epoch
-from surgeon.training.images import AugmentedImages, Order, TrainingBatch, training_batches
+from surgeon.training.images import FEWEST_IMAGES, AugmentedImages, Order, TrainingBatch, training_batches
 from surgeon.training.network import train_mode
 from surgeon.training.objective import Objective, Outcome
 from surgeon.training.recipe import Recipe
 from surgeon.training.schedule import Schedule
-from surgeon.training.state import State, load_state, save_state
+from surgeon.training.state import STATE, State, load_state, save_state
 
 SECONDS_BETWEEN_SAVES = 120.0
 
@@ -119,6 +120,9 @@ class Trainer:
         images = AugmentedImages(self.train, self.objective.augmentations, self.recipe.seed)
         last = saved = time.perf_counter()
         for batch in training_batches(images, order, self.workers, self.skip_bad):
+            if self._anywhere(isinstance(batch, SurgeonError)):
+                self.processes.gather(lambda batch=batch: _raise_error(batch))  # type: ignore[misc]
+            assert isinstance(batch, TrainingBatch)
             loss, outcomes = self._take_step(network, batch)
             self.step += 1
             now = time.perf_counter()
@@ -128,13 +132,16 @@ class Trainer:
             last = now
             self._tell(loss)
             epoch_ends = self.step % self.steps_per_epoch == 0
+            due = self._anywhere(now - saved > SECONDS_BETWEEN_SAVES)
             if epoch_ends:
+                self._refuse_broken_weights()
                 self._end_epoch()
-            stopping = self.should_stop()
-            if epoch_ends or stopping or now - saved > SECONDS_BETWEEN_SAVES:
+            stopping = self._anywhere(self.should_stop())
+            if epoch_ends or stopping or due:
+                self._refuse_broken_weights()
                 self.seconds += time.perf_counter() - saved
                 saved = time.perf_counter()
-                self.processes.only_first(self._save)
+                self._save()
             if stopping:
                 raise KeyboardInterrupt
             last = time.perf_counter()
@@ -142,19 +149,22 @@ class Trainer:
     def _take_step(self, network: nn.Module, batch: TrainingBatch) -> tuple[float, list[Outcome]]:
         generator = self._seed_step()
         self.schedule.set(self.step)
-        parts = self.recipe.accumulate
+        # Unreadable images may have left too few for all parts.
+        parts = min(self.recipe.accumulate, len(batch.labels) // FEWEST_IMAGES)
         outcomes = []
         total = 0.0
         for number in range(parts):
-            copies = tuple(self._prepared(copy.chunk(parts)[number]) for copy in batch.copies)
-            labels = batch.labels.chunk(parts)[number].to(copies[0].device)
+            copies = tuple(self._prepared(copy.tensor_split(parts)[number]) for copy in batch.copies)
+            labels = batch.labels.tensor_split(parts)[number].to(copies[0].device)
             last = number == parts - 1
             with nullcontext() if last else self.accelerator.no_sync(network), self.accelerator.autocast():
                 outcome = self.objective(network, copies, labels, self._mixing, generator)
-                self._refuse_nan(outcome.loss, batch)
-                self.accelerator.backward(outcome.loss / parts)
-            total += float(outcome.loss.detach()) / parts
+                loss = outcome.loss * (len(labels) / len(batch.labels))
+                self.accelerator.backward(loss)
+            total += float(loss.detach())
             outcomes.append(outcome)
+        if self._anywhere(not math.isfinite(total)):
+            self.processes.gather(lambda: self._refuse_nan(total, batch))
         if self.recipe.clip_grad is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.clip_grad)
         self.optimizer.step()
@@ -182,16 +192,37 @@ class Trainer:
                     owner.generator.manual_seed(seed_from(owner.seed, *numbers))
         return torch.Generator().manual_seed(seed_from(*numbers, 1))
 
-    def _refuse_nan(self, loss: Tensor, batch: TrainingBatch) -> None:
-        if torch.isfinite(loss.detach()):
+    def _anywhere(self, here: bool) -> bool:
+        """Whether it is so in any process: all of them have to stop, save or fail at the same step."""
+        if self.processes.count == 1:
+            return here
+        told = torch.tensor(float(here), device=self.accelerator.device)
+        return bool(self.accelerator.reduce(told) > 0)
+
+    def _refuse_nan(self, loss: float, batch: TrainingBatch) -> None:
+        if math.isfinite(loss):
             return
         epoch, step = divmod(self.step, self.steps_per_epoch)
         first = listing((self.train.identity(int(index)) for index in batch.indices), limit=3)
         raise SurgeonError(
-            f"The loss is {float(loss.detach()):g} in epoch {epoch + 1}, step {step + 1}, on a batch with {first}.",
-            f"Try a smaller --lr. The last good state is kept in {self.folder}.",
+            f"The loss is {loss:g} in epoch {epoch + 1}, step {step + 1}, on a batch with {first}.",
+            f"Try a smaller --lr. {self._kept()}".strip(),
             ExitCode.FAILED,
         )
+
+    def _refuse_broken_weights(self) -> None:
+        """Weights that are no numbers must not replace the last good state, nor become a snapshot."""
+        broken = [name for name, tensor in self.model.state_dict().items() if not tensor.isfinite().all()]
+        if self._anywhere(bool(broken)):
+            epoch, step = divmod(self.step - 1, self.steps_per_epoch)
+            raise SurgeonError(
+                f"Weights are infinite or no numbers after epoch {epoch + 1}, step {step + 1}.",
+                f"Try a smaller --lr. {self._kept()}".strip(),
+                ExitCode.FAILED,
+            )
+
+    def _kept(self) -> str:
+        return f"The last good state is kept in {self.folder}." if (self.folder / STATE).is_file() else ""
 
     def _tell(self, loss: float) -> None:
         epoch, done = divmod(self.step - 1, self.steps_per_epoch)
@@ -225,23 +256,32 @@ class Trainer:
 
     def _average_buffers(self) -> None:
         """Each process has the running statistics of its share of the images."""
-        for module in (self.model, self.ema.module) if self.ema is not None else (self.model,):
-            for buffer in module.buffers():
-                if buffer.is_floating_point():
-                    buffer.copy_(self.accelerator.reduce(buffer, reduction="mean"))
+        for buffer in self._buffers():
+            if buffer.is_floating_point():
+                buffer.copy_(self.accelerator.reduce(buffer, reduction="mean"))
+
+    def _buffers(self) -> list[Tensor]:
+        """Of the network, and of its average if there is one."""
+        modules = (self.model, self.ema.module) if self.ema is not None else (self.model,)
+        return [buffer for module in modules for buffer in module.buffers()]
 
     def _save(self) -> None:
-        save_state(
-            self.folder,
-            State(
-                step=self.step,
-                model=self.model.state_dict(),
-                optimizer=self.optimizer.state_dict(),
-                ema=self.ema.state_dict() if self.ema is not None else None,
-                epochs=[epoch.model_dump(mode="json") for epoch in self.epochs],
-                running=vars(self.running),
-                seconds=self.seconds,
-            ),
+        shares = self.processes.gather(
+            lambda: {"running": vars(self.running), "buffers": [buffer.cpu() for buffer in self._buffers()]}
+        )
+        self.processes.only_first(
+            lambda: save_state(
+                self.folder,
+                State(
+                    step=self.step,
+                    model=self.model.state_dict(),
+                    optimizer=self.optimizer.state_dict(),
+                    ema=self.ema.state_dict() if self.ema is not None else None,
+                    epochs=[epoch.model_dump(mode="json") for epoch in self.epochs],
+                    shares=shares,
+                    seconds=self.seconds,
+                ),
+            )
         )
 
     def resume(self) -> bool:
@@ -255,5 +295,13 @@ class Trainer:
             self.ema.load_state_dict(state.ema)
         self.step, self.seconds = state.step, state.seconds
         self.epochs = [Epoch.model_validate(epoch) for epoch in state.epochs]
-        self.running = Running(**state.running)
+        share = state.shares[self.processes.rank]
+        self.running = Running(**share["running"])
+        for buffer, own in zip(self._buffers(), share["buffers"], strict=True):
+            buffer.copy_(own)
         return True
+
+
+def _raise_error(batch: TrainingBatch | SurgeonError) -> None:
+    if isinstance(batch, SurgeonError):
+        raise batch

@@ -11,9 +11,11 @@ from surgeon.conversion import plan_conversion, rewrite
 from surgeon.errors import SurgeonError
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.models.sources import BaseWeights, LoadedModel, Preprocessing, build, example_inputs
+from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, current_plan
 from surgeon.surgery.inspect import layers_with_norm_free_path
 from surgeon.surgery.plan import ResolvedPlan
+from surgeon.surgery.temperature import set_temperature
 from surgeon.training.recipe import Recipe
 
 NORMS = (SurgicalNorm, nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
@@ -47,6 +49,16 @@ def _outputs(loaded: LoadedModel) -> int:
     if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
         raise SurgeonError(f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned.")
     return logits.shape[1]
+
+
+def check_input_size(loaded: LoadedModel) -> None:
+    """Refuse a size that the network cannot take: too small for its strides, or not the one it was built for."""
+    inputs = example_inputs(loaded.origin, examples=1)
+    try:
+        parity.evaluate_once(loaded.model, inputs or ())
+    except (RuntimeError, AssertionError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+        raise SurgeonError(f"{loaded.name!r} cannot take this input size: {reason}.", "Choose another one.") from error
 
 
 @torch.no_grad()
@@ -136,7 +148,8 @@ def has_residual_path(loaded: LoadedModel) -> bool:
 
 
 def with_images(loaded: LoadedModel, preprocessing: Preprocessing, class_names: tuple[str, ...] | None) -> None:
-    """Note which images the network will have been trained on."""
+    """Note which images the network will have been trained on; a temperature was fitted to others."""
+    set_temperature(loaded.model, None)
     weights = BaseWeights(origin=loaded.origin.weights.origin, sha256=loaded.origin.weights.sha256)
     loaded.origin = loaded.origin.model_copy(
         update={"preprocessing": preprocessing, "weights": weights, "class_names": class_names}

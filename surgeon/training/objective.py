@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,7 @@ from surgeon.layers.moex import MomentExchange
 from surgeon.losses import jensen_shannon
 from surgeon.surgery.branches import branch
 
-Network = Callable[[Tensor], Tensor]
+Network = Callable[[Tensor], Any]
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,10 @@ class Objective:
     def _predict(self, network: Network, images: Tensor) -> Tensor:
         if len(self.augmentations) == 2:
             with branch(self.model, "halves"):
-                return network(images)
-        return network(images)
+                return cast("Tensor", network(images))
+        answer = network(images)
+        # In training, Inception networks also answer with their auxiliary classifiers, which take no part here.
+        return answer if isinstance(answer, Tensor) else cast("Tensor", answer[0])
 
     def _exchanged(self, targets: Tensor) -> Tensor:
         """MoEx: an example that took the moments of another also takes a part of its targets."""

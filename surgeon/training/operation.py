@@ -6,7 +6,7 @@ import json
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,9 +27,10 @@ from surgeon.metrics import Metrics, Scores, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.processes import Processes
 from surgeon.report.training import training_page, training_picture
-from surgeon.results import FineTuning
+from surgeon.results import FineTuning, Sweep
 from surgeon.scoring import Manner, score
 from surgeon.surgery.apply import surgical_layers
+from surgeon.sweeping.journal import OtherSweepError
 from surgeon.sweeping.operation import SweepRequest, run_sweep
 from surgeon.sweeping.values import parse_values
 from surgeon.task import SMALL_IMAGE, Request
@@ -69,6 +70,9 @@ def run_finetuning(
     """Train a network on a data set, choose its settings on validation images, and test it once."""
     processes = Processes.launched()
     check_run_folder(request)
+    check_tracker(request.track)
+    if request.resume:
+        check_same_recipe(request)
     if request.resume and (request.output / RESULT).is_file():
         return FineTuning.model_validate_json((request.output / RESULT).read_bytes())
     run = _Run(request, processes, open_splits(request.task, request.recipe.train_images), open_network())
@@ -92,6 +96,37 @@ def check_run_folder(request: FinetuneRequest) -> None:
         raise SurgeonError(f"There is no run in {folder} to resume.", "Leave --resume out to begin one.")
 
 
+def check_same_recipe(request: FinetuneRequest) -> None:
+    """Refuse to go on with other settings, before anything is opened."""
+    path = request.output / RECIPE
+    begun_with = check_recipe(read_yaml(path), str(path))
+    refuse_other_run(
+        request.output, [key for key in Recipe.model_fields if getattr(begun_with, key) != getattr(request.recipe, key)]
+    )
+
+
+def refuse_other_run(folder: Path, different: Sequence[str]) -> None:
+    if different:
+        raise SurgeonError(
+            f"The run in {folder} was begun with another {listing(different)}.",
+            "Repeat its command with --resume, or begin another run in another folder.",
+        )
+
+
+def check_tracker(name: str | None) -> None:
+    """Refuse a tool that Accelerate does not know, or that is not installed: it would leave it out silently."""
+    if name is None:
+        return
+    from accelerate.tracking import get_available_trackers
+    from accelerate.utils import LoggerType
+
+    known = [kind for kind in LoggerType.list() if kind != "all"]
+    if name not in known:
+        raise SurgeonError(f"--track cannot be {name!r}.", f"Choose {listing(known, 'or', limit=len(known))}.")
+    if name not in get_available_trackers():
+        raise SurgeonError(f"{name!r} is not installed.", f"Run pip install {name}, or leave --track out.")
+
+
 class _Run:
     """A network and images that fit each other, and the folder in which the run lives."""
 
@@ -102,7 +137,7 @@ class _Run:
         self.device = pick_device(request.task.device)
         self.precision = usable_precision(Precision(self.recipe.precision), self.device)
         self.batch_size = self.recipe.batch_size or min(DEFAULT_BATCH, len(splits.train))
-        check_training_images(splits.train, self.batch_size)
+        check_training_images(splits.train, self.batch_size, request.task.limit)
         _check_division(self.batch_size, processes.count, self.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
@@ -112,6 +147,8 @@ class _Run:
         )
         names = splits.train.class_names if splits.train.names_known else None
         network.with_images(self.loaded, self.preprocessing, names)
+        if self.recipe.input_size is not None:
+            network.check_input_size(self.loaded)
         self.rewrites = network.convert(self.loaded, self.recipe)
         _check_groups(self.loaded.model, self.batch_size // processes.count // self.recipe.accumulate)
         network.choose_what_learns(self.loaded.model, self.recipe)
@@ -125,6 +162,7 @@ class _Run:
             "weights": self.base_sha256,
             "data": [self.splits.train.fingerprint, self.splits.validation.fingerprint],
             "batch_size": self.batch_size,
+            "number of processes": self.processes.count,
         }
         if self.request.resume:
             self._check_same_run(identity)
@@ -139,14 +177,7 @@ class _Run:
 
     def _check_same_run(self, identity: dict[str, Any]) -> None:
         stored = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
-        different = [key for key in identity if stored.get(key) != identity[key]]
-        recipe = check_recipe(read_yaml(self.folder / RECIPE), str(self.folder / RECIPE))
-        different += [key for key in Recipe.model_fields if getattr(recipe, key) != getattr(self.recipe, key)]
-        if different:
-            raise SurgeonError(
-                f"The run in {self.folder} was begun with another {listing(different)}.",
-                "Repeat its command with --resume, or begin another run in another folder.",
-            )
+        refuse_other_run(self.folder, [key for key in identity if stored.get(key) != identity[key]])
 
     def trainer(self, watcher: Watcher) -> Trainer:
         recipe, model = self.recipe, self.loaded.model.to(self.device)
@@ -193,11 +224,20 @@ class _Run:
     def _augmentations(self) -> tuple[Augmentation, ...]:
         """One for each copy that a step takes of an image."""
         given = build(self.recipe.augment, self.preprocessing, CROP)
-        if any(layer.aux is not None for layer in surgical_layers(self.loaded.model).values()):
-            return given, build(self.recipe.strong, self.preprocessing, CROP)
         if self.recipe.consistency:
+            if self._is_split or given.mixing:
+                other = "a split network takes two" if self._is_split else "each would be mixed with another image"
+                raise SurgeonError(
+                    f"The consistency loss compares three copies of an image, but {other}.", "Set consistency=0."
+                )
             return replace(given, image=()), given, given
+        if self._is_split:
+            return given, build(self.recipe.strong, self.preprocessing, CROP)
         return (given,)
+
+    @property
+    def _is_split(self) -> bool:
+        return any(layer.aux is not None for layer in surgical_layers(self.loaded.model).values())
 
     # Measuring and ending -----------------------------------------------------------------------
 
@@ -275,23 +315,18 @@ class _Run:
         if self.recipe.sweep is None:
             return sentences
         values = {"alpha": parse_values(self.recipe.sweep, "sweep")}
-        if any(layer.aux is not None for layer in surgical_layers(self.loaded.model).values()):
+        if self._is_split:
             values["lambda"] = parse_values(LAMBDAS, "lambda")
         for axis, of_axis in values.items():
             sweep = SweepRequest(
-                task=replace(self.request.task, split=None, images=replace(self.request.task.images)),
+                task=self.request.task,
                 values=of_axis,
                 axis=axis,
                 metric=self.recipe.sweep_metric,
                 output=self.folder / SWEEPS[axis],
             )
             try:
-                found = run_sweep(
-                    self.loaded,
-                    sweep,
-                    lambda phase, done, planned, _, axis=axis: progress(f"{axis}: {phase}", done, planned),  # type: ignore[misc]
-                    images=self.splits.validation,
-                )
+                found = self._sweep(sweep, progress)
             except SurgeonError as error:
                 if error.exit_code is not ExitCode.USAGE:
                     raise
@@ -299,6 +334,15 @@ class _Run:
             else:
                 sentences += [f"On the validation images, {axis} = {found.chosen:g} is best.", *found.summary]
         return sentences
+
+    def _sweep(self, request: SweepRequest, progress: Progress) -> Sweep:
+        def tell(phase: str, done: int, planned: int, _: object) -> None:
+            progress(f"{request.axis}: {phase}", done, planned)
+
+        try:
+            return run_sweep(self.loaded, request, tell, images=self.splits.validation)
+        except OtherSweepError:  # an interrupted one, before --skip-bad or another --device was chosen
+            return run_sweep(self.loaded, replace(request, overwrite=True), tell, images=self.splits.validation)
 
     def _test(self, progress: Progress) -> Metrics | None:
         if self.splits.test is None:

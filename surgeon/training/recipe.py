@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from surgeon.errors import SurgeonError, count, did_you_mean, listing
 
@@ -19,7 +29,61 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _refused_by(check: Callable[[Any], object]) -> AfterValidator:
+    """Tell a mistake when the recipe is read, not hours later when the value is used."""
+
+    def checked(value: Any) -> Any:
+        try:
+            check(value)
+        except SurgeonError as error:
+            raise ValueError(str(error).rstrip(".")) from None
+        return value
+
+    return AfterValidator(checked)
+
+
+def _check_rewrites(specs: Sequence[str]) -> None:
+    from surgeon.surgery.plan import check_requests
+
+    check_requests(specs, ())
+
+
+def _check_inserts(specs: Sequence[str]) -> None:
+    from surgeon.surgery.plan import check_requests
+
+    check_requests((), specs)
+
+
+def _check_augments(specs: Sequence[str]) -> None:
+    from surgeon.augment.base import check_augments
+
+    check_augments(specs)
+
+
+def _check_values(text: str) -> None:
+    from surgeon.sweeping.values import parse_values
+
+    parse_values(text, "alpha")
+
+
+def _check_metric(name: str) -> None:
+    from surgeon.metrics import metrics
+
+    metrics[name]
+
+
+def _check_views(name: str) -> None:
+    from surgeon.tta import views
+
+    views[name]
+
+
 Specs = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+Rewrites = Annotated[Specs, _refused_by(_check_rewrites)]
+Inserts = Annotated[Specs, _refused_by(_check_inserts)]
+Augments = Annotated[Specs, _refused_by(_check_augments)]
+Frozen = Annotated[tuple[Literal["backbone", "norm"], ...], BeforeValidator(_as_list)]
+Shares = tuple[Annotated[float, Field(gt=0, lt=1)], ...]
 
 
 def key(default: Any, help: str, **constraints: Any) -> Any:
@@ -29,16 +93,16 @@ def key(default: Any, help: str, **constraints: Any) -> Any:
 class Recipe(BaseModel):
     """Everything that decides what training does, apart from the network and the images."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    bn: Specs = key((), "Rewrites of the BatchNorm layers, as for `convert --bn`.")
-    insert: Specs = key((), "Units to insert, as for `convert --insert`.")
+    bn: Rewrites = key((), "Rewrites of the BatchNorm layers, as for `convert --bn`.")
+    insert: Inserts = key((), "Units to insert, as for `convert --insert`.")
     layers: str | None = key(None, "Rewrite only these layers.")
 
-    augment: Specs = key(
+    augment: Augments = key(
         (), "Augmentations, on top of `standard` unless they choose the crop. See `surgeon ls augments`."
     )
-    strong: Specs = key(
+    strong: Augments = key(
         ("strong",), "Augmentations of the copy that takes the auxiliary branch, if the network is split."
     )
     unmixed_epochs: int = key(0, "Last epochs in which examples are not mixed.", ge=0)
@@ -61,11 +125,11 @@ class Recipe(BaseModel):
     )
     head_lr: float = key(1.0, "Learning rate of the head, as a multiple.", gt=0)
     layer_decay: float = key(1.0, "Learning rate of each layer as a multiple of that of the next one.", gt=0, le=1)
-    freeze: tuple[Literal["backbone", "norm"], ...] = key((), "backbone: train the head alone. norm: keep BatchNorm.")
+    freeze: Frozen = key((), "backbone: train the head alone. norm: keep BatchNorm.")
     only: Literal["norm"] | None = key(None, "norm: train gamma, beta and the head alone.")
 
     schedule: Literal["cosine", "constant", "step"] = key("cosine", "Of the learning rate.")
-    milestones: tuple[float, ...] = key((0.5, 0.75), "When a step schedule divides the rate by 10, as shares.")
+    milestones: Shares = key((0.5, 0.75), "When a step schedule divides the rate by 10, as shares.")
     warmup_epochs: float = key(0.0, "Epochs (of each cycle) in which the learning rate rises.", ge=0)
     snapshots: int = key(1, "Cycles of the schedule, each of which ends with a snapshot.", ge=1)
 
@@ -76,9 +140,21 @@ class Recipe(BaseModel):
     seed: int = key(0, "Of the head, the order of the images and all augmentation.", ge=0)
 
     validate_every: int = key(1, "Epochs between two looks at the validation images.", ge=1)
-    sweep: str | None = key("0:0.2:21", "Values of alpha to try on the validation images afterwards; null: none.")
-    sweep_metric: str = key("accuracy", "By which alpha and lambda are chosen.")
-    tta: str | None = key(None, "Views of each test image. See `surgeon ls views`.")
+    sweep: Annotated[str, _refused_by(_check_values)] | None = key(
+        "0:0.2:21", "Values of alpha to try on the validation images afterwards; null: none."
+    )
+    sweep_metric: Annotated[str, _refused_by(_check_metric)] = key("accuracy", "By which alpha and lambda are chosen.")
+    tta: Annotated[str, _refused_by(_check_views)] | None = key(
+        None, "Views of each test image. See `surgeon ls views`."
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_among_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """In Python true is 1, but `epochs: true` is a mistake."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation != bool | None:
+            raise ValueError("true and false are no values of this key")
+        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
@@ -147,9 +223,23 @@ def load_recipe(name: str | None, changes: Mapping[str, Any] | None = None) -> R
     return check_recipe({**content, **(changes or {})}, name or "the options")
 
 
+class _EachKeyOnce(yaml.SafeLoader):
+    """Of a key that is there twice, YAML libraries silently take the last value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"the key {key!r} is there twice")
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
+    """The content of a recipe, not yet checked."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _EachKeyOnce)
+    except OSError as error:
+        raise SurgeonError(f"The recipe {str(path)!r} cannot be read: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: {' '.join(str(error).split())}.") from None
     if content is None:

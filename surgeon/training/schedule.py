@@ -24,7 +24,8 @@ class Schedule:
             "warmup_prefix": True,
         }
         if recipe.schedule == "cosine":
-            self._scheduler: Any = CosineLRScheduler(optimizer, t_initial=max(1, self.cycle - warmup), **shared)
+            # Of a single step timm remarks that its rate does not fall; a second one, never reached, changes nothing.
+            self._scheduler: Any = CosineLRScheduler(optimizer, t_initial=max(2, self.cycle - warmup), **shared)
         else:
             shares = recipe.milestones if recipe.schedule == "step" else ()
             # timm divides one step early.

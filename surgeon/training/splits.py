@@ -42,7 +42,7 @@ def open_splits(request: Request, train_images: int | None = None) -> Splits:
         train, validation = _hold_back(whole)
     for images in (validation, test):
         if images is not None:
-            _check(train, images)
+            _check(train, images, request.limit)
     held_back = validation.split == train.split
     if train_images is not None:
         train = train.subset(limit(train.labels, train_images))
@@ -70,7 +70,7 @@ def _hold_back(images: ImageSet) -> tuple[ImageSet, ImageSet]:
     return images.subset(rest(len(images), chosen)), images.subset(chosen)
 
 
-def _check(train: ImageSet, images: ImageSet) -> None:
+def _check(train: ImageSet, images: ImageSet, limited_to: int | None) -> None:
     """Labels have to mean the same in both, and every one has to be trained."""
     if train.names_known and images.names_known and train.class_names != images.class_names:
         raise SurgeonError(
@@ -82,18 +82,19 @@ def _check(train: ImageSet, images: ImageSet) -> None:
         what = "class" if len(unknown) == 1 else f"{len(unknown)} classes"
         raise SurgeonError(
             f"The split {images.split!r} of {train.name!r} has {what} without a training image: {names}.",
-            "Add training images, or remove the class.",
+            _all_classes(limited_to) or "Add training images, or remove the class.",
         )
 
 
-def check_training_images(train: ImageSet, batch_size: int) -> None:
+def check_training_images(train: ImageSet, batch_size: int, limited_to: int | None = None) -> None:
     """Refuse classes without images, and batches that cannot be filled."""
     empty = np.setdiff1d(np.arange(len(train.class_names)), train.labels)
     if len(empty):
         names = listing((repr(_name(train, label)) for label in empty), limit=3)
         what = "A class has" if len(empty) == 1 else f"{len(empty)} classes have"
         raise SurgeonError(
-            f"{what} no training image in {train.name!r}: {names}.", "Add images, or remove the empty class folders."
+            f"{what} no training image in {train.name!r}: {names}.",
+            _all_classes(limited_to) or "Add images, or remove the empty class folders.",
         )
     if len(np.unique(train.labels)) < 2:
         raise SurgeonError(f"{train.name!r} has only one class, so there is nothing to learn.")
@@ -102,6 +103,11 @@ def check_training_images(train: ImageSet, batch_size: int) -> None:
             f"A batch of {batch_size} is larger than the {count(len(train), 'training image')}.",
             f"Pass --batch-size {len(train)} or less.",
         )
+
+
+def _all_classes(limited_to: int | None) -> str:
+    """What to do if a limit may be to blame."""
+    return f"--limit {limited_to} may leave classes out: raise it." if limited_to is not None else ""
 
 
 def _name(images: ImageSet, label: int) -> str:

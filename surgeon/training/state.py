@@ -18,6 +18,7 @@ STATE = "state.pt"
 class State:
     """After so many steps: weights, optimiser, averaged weights, and the curves so far.
 
+    `shares` is what each process has for itself within an epoch: sums over its images and its running statistics.
     No generator is in it: whatever is random in a step follows from the seed and the step's number.
     """
 
@@ -26,7 +27,7 @@ class State:
     optimizer: dict[str, Any]
     ema: dict[str, Any] | None
     epochs: list[dict[str, Any]]
-    running: dict[str, float]
+    shares: list[dict[str, Any]]
     seconds: float
 
 

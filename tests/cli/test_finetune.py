@@ -157,14 +157,31 @@ def test_resuming_a_finished_run_tells_its_result(uninterrupted: Path) -> None:
 
 
 def test_a_run_is_not_resumed_with_other_settings(tmp_path: Path, uninterrupted: Path) -> None:
-    (uninterrupted / "result.json").rename(tmp_path / "aside")
-    try:
-        told = refusal(*QUICK, "-o", uninterrupted, "--resume", "--lr", 0.5, "--seed", 4)
-    finally:
-        (tmp_path / "aside").rename(uninterrupted / "result.json")
-    assert "lr and seed" in told
+    """Nor is the result of a finished run told as that of another one."""
+    assert "lr and seed" in refusal(*QUICK, "-o", uninterrupted, "--resume", "--lr", 0.5, "--seed", 4)
     assert "no run" in refusal(*QUICK, "-o", tmp_path / "nothing", "--resume")
     assert "already exists" in refusal(*QUICK, "-o", uninterrupted)
+
+
+def test_a_sweep_that_was_interrupted_before_other_options_were_chosen_begins_afresh(tmp_path: Path) -> None:
+    """The hint at an unreadable test image is --skip-bad; following it must not cost the choice of alpha."""
+    data = folder_of(tmp_path / "data", train={"a": 4, "b": 4}, validation={"a": 2, "b": 2}, test={"a": 1, "b": 2})
+    (data / "test" / "b" / "0.png").write_bytes(b"no image")
+    options = ("finetune", "digits-resnet8", "--data", data, "--epochs", 1, "--workers", 0, "-o", tmp_path / "run")
+    assert "--skip-bad" in invoke(*options, "--set", "sweep=0,0.1").stderr
+    result = document(*options, "--set", "sweep=0,0.1", "--resume", "--skip-bad")
+    assert result["test"]["images"] == 2
+    assert any("alpha = " in sentence for sentence in result["settings"])
+
+
+def test_a_temperature_does_not_outlive_the_weights_it_was_fitted_to(tmp_path: Path) -> None:
+    from surgeon.surgery.temperature import set_temperature, temperature_of
+
+    model = surgeon.load(Path(surgeon.__file__).parent / "assets" / "digits-resnet8")
+    set_temperature(model, 3.0)
+    surgeon.save(model, tmp_path / "warm")
+    done("finetune", tmp_path / "warm", *QUICK[2:], "-o", tmp_path / "run")
+    assert temperature_of(surgeon.load(tmp_path / "run" / "checkpoint")) is None
 
 
 REWRITES = [("--bn", name) for name in norms] + [("--insert", name) for name in inserts]
@@ -264,6 +281,11 @@ def test_images_that_cannot_be_trained_on(splits: Any, told: str, tmp_path: Path
         (("--set", "optimizer=sgdd"), "no optimiser 'sgdd'"),
         (("--track", "tensorbord"), "--track cannot be 'tensorbord'"),
         (("--recipe", "flwers102"), "no recipe 'flwers102'"),
+        (("--tta", "flipp"), "no view 'flipp'"),
+        (("--set", "sweep_metric=acc"), "no metric 'acc'"),
+        (("--track", "foo"), "--track cannot be 'foo'"),
+        (("--limit", 5, "--batch-size", 2), "--limit 5 may leave classes out"),
+        (("--augment", "mixup", "--set", "consistency=12"), "mixed with another image"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_before_anything_is_written(
@@ -278,6 +300,61 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path: Pat
     assert outcome.code == 1
     assert "The loss is nan in epoch 1, step " in outcome.stderr
     assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_without_a_saved_state_none_is_promised(tmp_path: Path) -> None:
+    told = invoke(*QUICK, "--lr", 1e20, "-o", tmp_path / "run").stderr
+    assert (tmp_path / "run" / "state.pt").exists() == ("last good state" in told)
+
+
+def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from surgeon.training import loop, state
+
+    take = loop.Trainer._take_step
+
+    def spoil(trainer: Any, *arguments: Any) -> Any:
+        taken = take(trainer, *arguments)
+        if trainer.step == 7:  # the last one of the second epoch, whose loss is still a number
+            next(iter(trainer.model.parameters())).data.fill_(float("inf"))
+        return taken
+
+    monkeypatch.setattr(loop.Trainer, "_take_step", spoil)
+    outcome = invoke(*QUICK, "-o", tmp_path / "run")
+    assert outcome.code == 1
+    assert "Weights are infinite or no numbers after epoch 2, step 4. Try a smaller --lr. The last" in outcome.stderr
+    assert state.load_state(tmp_path / "run").step == 4  # type: ignore[union-attr]
+
+
+def test_unreadable_images_leave_smaller_parts(tmp_path: Path) -> None:
+    data = folder_of(tmp_path / "data", train={"a": 4, "b": 4}, validation={"a": 2, "b": 2})
+    for name in ("a", "b"):
+        (data / "train" / name / "0.png").write_bytes(b"no image")
+    options = ("finetune", "digits-resnet8", "--data", data, "--epochs", 1, "--workers", 0, "--set", "sweep=null")
+    assert "train/a/0.png" in refusal(*options, "-o", tmp_path / "strict")
+    done(*options, "--skip-bad", "--set", "accumulate=4", "-o", tmp_path / "run")
+    told = refusal(*options, "--skip-bad", "--batch-size", 2, "-o", tmp_path / "small")
+    assert "use larger ones" in told.splitlines()[-1]
+
+
+def test_a_tracker_that_is_not_installed_is_not_left_out_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import accelerate.tracking
+
+    monkeypatch.setattr(accelerate.tracking, "get_available_trackers", list)
+    assert "pip install tensorboard" in refusal(*QUICK, "--track", "tensorboard", "-o", tmp_path / "run")
+
+
+def test_a_size_that_the_network_cannot_take_is_refused(tmp_path: Path) -> None:
+    options = ("--data", "digits", "--no-pretrained", "--input-size", 64, "-o", tmp_path / "run")
+    assert "cannot take this input size" in refusal("finetune", "vit_tiny_patch16_224", *options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_whose_name_looks_like_markup(tmp_path: Path) -> None:
+    assert "[red]/checkpoint" in done(*QUICK, "--epochs", 1, "-o", tmp_path / "[red]").stderr
 
 
 def test_parts_of_a_batch_add_up_to_it(tmp_path: Path) -> None:
@@ -303,6 +380,30 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path) -> None:
     shared = json.loads((tmp_path / "two" / "result.json").read_text("utf-8"))
     for one, other in zip(whole["epochs"], shared["epochs"], strict=True):
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes")
+def test_two_processes_go_on_as_if_they_had_not_been_killed(tmp_path: Path) -> None:
+    """They save at the same step whatever their clocks say, each with its own statistics and sums."""
+    launch = [command()[0], "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29656"]
+
+    def train(run: str, step: int, *options: str) -> subprocess.CompletedProcess[str]:
+        program = tmp_path / f"{run}.py"
+        program.write_text(STOP_AT_STEP.format(step=step, signal="SIGKILL").replace("= 0.0", "= 1e-9"))
+        arguments = [str(argument) for argument in (*QUICK, "--bn", "ghost:size=5", "-o", tmp_path / run, *options)]
+        return subprocess.run(
+            [*launch, str(program), *arguments],
+            capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+    assert train("whole", -1).returncode == 0
+    assert train("killed", 7).returncode != 0
+    assert not (tmp_path / "killed" / "checkpoint").exists()
+    again = train("killed", -1, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
+    results = [json.loads((tmp_path / run / "result.json").read_text("utf-8")) for run in ("whole", "killed")]
+    assert [e["loss"] for e in results[0]["epochs"]] == [e["loss"] for e in results[1]["epochs"]]
 
 
 def test_signals_are_as_before_afterwards(uninterrupted: Path) -> None:

@@ -98,3 +98,19 @@ def test_mixing_can_be_left_out() -> None:
     expected = F.cross_entropy(model(IMAGES), LABELS.roll(1)), F.cross_entropy(model(IMAGES), LABELS)
     assert losses[0] == pytest.approx(expected[0].item(), rel=1e-5)
     assert losses[1] == pytest.approx(expected[1].item(), rel=1e-5)
+
+
+def test_auxiliary_classifiers_take_no_part() -> None:
+    """GoogLeNet and Inception answer with several logits while they are trained."""
+
+    class Several(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.main = SmallResNet().eval()
+
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            logits = self.main(images)
+            return logits, logits + 1
+
+    model = Several()
+    torch.testing.assert_close(loss_of(model), F.cross_entropy(model(IMAGES)[0], LABELS))

@@ -77,6 +77,38 @@ def test_all_mistakes_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
+        ({"bn": "gost"}, "ghost"),
+        ({"insert": "moex:lamda=1"}, "lamda"),
+        ({"augment": ["mixup|cutmx"]}, "cutmix"),
+        ({"strong": "cutot"}, "cutout"),
+        ({"sweep": "0:2:5"}, "between 0 and 1"),
+        ({"sweep_metric": "acuracy"}, "accuracy"),
+        ({"tta": "flipp"}, "flip"),
+        ({"milestones": [0.5, 1.5]}, "less than 1"),
+        ({"lr": float("inf")}, "finite"),
+        ({"epochs": True}, "true and false"),
+    ],
+)
+def test_what_is_used_late_is_checked_early(content: dict[str, object], told: str) -> None:
+    with pytest.raises(SurgeonError, match="1 problem in x") as refused:
+        check_recipe(content, "x")
+    assert told in refused.value.message
+
+
+def test_one_name_stands_for_a_list_of_it() -> None:
+    recipe = check_recipe({"freeze": "norm", "bn": "ghost"}, "x")
+    assert (recipe.freeze, recipe.bn) == (("norm",), ("ghost",))
+
+
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("lr: 0.1\nepochs: 3\nlr: 0.2\n")
+    with pytest.raises(SurgeonError, match="'lr' is there twice"):
+        read_yaml(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
         ({"epochs": 7, "snapshots": 3}, "no multiple"),
         ({"epochs": 2, "warmup_epochs": 2}, "leaves no epoch"),
         ({"epochs": 2, "unmixed_epochs": 3}, "more than epochs"),

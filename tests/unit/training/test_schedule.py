@@ -48,6 +48,11 @@ def test_steps_divide_by_ten() -> None:
     assert rates(6, epochs=2, schedule="constant") == pytest.approx([0.4] * 6)
 
 
+def test_a_single_step_has_the_highest_rate_and_no_remark(caplog: pytest.LogCaptureFixture) -> None:
+    assert rates(1, epochs=1) == pytest.approx([0.4])
+    assert not caplog.records
+
+
 def test_the_rate_of_a_step_does_not_depend_on_where_training_began() -> None:
     recipe = check_recipe({"lr": 0.4, "epochs": 4, "warmup_epochs": 1}, "x")
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=recipe.lr)
