@@ -22,8 +22,9 @@ from surgeon import checkpoint
 from surgeon.data.loaders import usable_cores
 from surgeon.results import Epoch
 from surgeon.task import Request
-from surgeon.training.operation import FinetuneRequest, run_finetuning
+from surgeon.training.operation import run_finetuning
 from surgeon.training.recipe import check_recipe
+from surgeon.training.request import FinetuneRequest
 
 MODEL, SIZE, BATCH, IMAGES, CLASSES, ROUNDS, EPOCHS = "mobilenetv3_small_100", 224, 32, 320, 10, 3, 2
 AT_LEAST = 1.0

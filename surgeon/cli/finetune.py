@@ -127,7 +127,8 @@ def finetune(
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
         from surgeon.task import Request
-        from surgeon.training.operation import FinetuneRequest, check_run_folder, run_finetuning
+        from surgeon.training.operation import run_finetuning
+        from surgeon.training.request import FinetuneRequest, check_run
     request = FinetuneRequest(
         task=Request(
             data=data,
@@ -144,7 +145,7 @@ def finetune(
         overwrite=overwrite,
         track=track,
     )
-    check_run_folder(request)
+    check_run(request)
     if dry_run:
         output.emit_lines([as_yaml(settings).rstrip()])
         return

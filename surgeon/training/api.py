@@ -8,8 +8,9 @@ from typing import Any
 from surgeon import checkpoint
 from surgeon.results import Epoch, FineTuning
 from surgeon.task import Request
-from surgeon.training.operation import FinetuneRequest, run_finetuning
+from surgeon.training.operation import run_finetuning
 from surgeon.training.recipe import load_recipe
+from surgeon.training.request import FinetuneRequest
 
 
 class _Nobody:

@@ -14,7 +14,7 @@ from surgeon.errors import SurgeonError
 from surgeon.report import svg
 from surgeon.report.training import training_page, training_picture
 from surgeon.results import FineTuning
-from surgeon.training import operation
+from surgeon.training import finishing
 from tests.unit.test_report_browser import BROWSER, PHONE, open_in_browser
 from tests.unit.test_report_sweep import Page, numbers_in
 from tests.unit.training_record import epoch, epochs, in_cycles, not_finite, one_bad_epoch, run, seldom_validated
@@ -233,7 +233,7 @@ def test_tables_and_charts_are_accessible() -> None:
 
 def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = run()
-    operation.write_report(record, tmp_path)
+    finishing.write_report(record, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
     stored = (tmp_path / "result.json").read_text(encoding="utf-8")
     assert FineTuning.model_validate_json(stored) == record
@@ -241,9 +241,9 @@ def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
     def full(_: FineTuning) -> str:
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(operation, "training_page", full)
+    monkeypatch.setattr(finishing, "training_page", full)
     with pytest.raises(SurgeonError, match="No space left"):
-        operation.write_report(run(1), tmp_path)
+        finishing.write_report(run(1), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
     assert (tmp_path / "result.json").read_text(encoding="utf-8") == stored
 

@@ -1,0 +1,228 @@
+"""One run: a network and images that fit each other, the trainer for both, and the folder in which it lives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from surgeon import checkpoint
+from surgeon.atomic import staged
+from surgeon.augment.pipeline import Augmentation, build
+from surgeon.compute import Precision, pick_device, usable_precision
+from surgeon.conversion import state_sha256
+from surgeon.data.loaders import batches, usable_cores
+from surgeon.errors import SurgeonError, count
+from surgeon.metrics import Metrics, Scores, summarise
+from surgeon.models.sources import LoadedModel
+from surgeon.processes import Processes
+from surgeon.scoring import Manner, score
+from surgeon.surgery.apply import surgical_layers
+from surgeon.task import SMALL_IMAGE
+from surgeon.training import network
+from surgeon.training.loop import Trainer, Watcher
+from surgeon.training.objective import Objective
+from surgeon.training.recipe import Recipe, as_yaml
+from surgeon.training.request import (
+    CHECKPOINT,
+    RECIPE,
+    RESULT,
+    RUN,
+    SNAPSHOTS,
+    SWEEPS,
+    FinetuneRequest,
+    refuse_other_run,
+)
+from surgeon.training.schedule import Schedule, make_optimizer
+from surgeon.training.splits import Splits, check_training_images
+from surgeon.training.state import STATE
+
+DEFAULT_BATCH = 64
+CROP = "standard"
+
+
+class Run:
+    """A network and images that fit each other, and the folder in which the run lives."""
+
+    def __init__(self, request: FinetuneRequest, processes: Processes, splits: Splits, loaded: LoadedModel) -> None:
+        self.request, self.recipe, self.folder = request, request.recipe, request.output
+        self.processes = processes
+        self.splits = splits
+        self.device = pick_device(request.task.device)
+        self.precision = usable_precision(Precision(self.recipe.precision), self.device)
+        self.batch_size = self.recipe.batch_size or min(DEFAULT_BATCH, len(splits.train))
+        check_training_images(splits.train, self.batch_size, request.task.limit)
+        _check_division(self.batch_size, processes.count, self.recipe)
+        self.name, self.base = loaded.name, loaded.origin.weights
+        self.base_sha256 = state_sha256(loaded.model)
+        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), self.recipe.seed)
+        self.preprocessing = replace(request.task.images, input_size=self.recipe.input_size).applied_to(
+            loaded.origin.preprocessing, loaded.name
+        )
+        names = splits.train.class_names if splits.train.names_known else None
+        network.with_images(self.loaded, self.preprocessing, names)
+        if self.recipe.input_size is not None:
+            network.check_input_size(self.loaded)
+        self.rewrites = network.convert(self.loaded, self.recipe)
+        _check_groups(self.loaded.model, self.batch_size // processes.count // self.recipe.accumulate)
+        network.choose_what_learns(self.loaded.model, self.recipe)
+
+    def begin(self) -> None:
+        """Write down what this run is, or make sure that it is the one to resume."""
+        identity = {
+            "model": self.name,
+            "weights": self.base_sha256,
+            "data": [self.splits.train.fingerprint, self.splits.validation.fingerprint],
+            "batch_size": self.batch_size,
+            "number of processes": self.processes.count,
+        }
+        if self.request.resume:
+            self._check_same_run(identity)
+            return
+        for name in (STATE, RESULT):
+            (self.folder / name).unlink(missing_ok=True)
+        for name in (CHECKPOINT, SNAPSHOTS, *SWEEPS.values()):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        with staged(self.folder, (RECIPE, RUN)) as stage:
+            (stage / RECIPE).write_text(as_yaml(self.recipe), encoding="utf-8")
+            (stage / RUN).write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+
+    def _check_same_run(self, identity: dict[str, Any]) -> None:
+        stored = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
+        refuse_other_run(self.folder, [key for key in identity if stored.get(key) != identity[key]])
+
+    def trainer(self, watcher: Watcher) -> Trainer:
+        recipe, model = self.recipe, self.loaded.model.to(self.device)
+        decay_norms = recipe.norm_weight_decay
+        if decay_norms is None:
+            decay_norms = network.has_residual_path(self.loaded)
+        memory_format = _memory_format(model)
+        model.to(memory_format=memory_format)
+        optimizer = make_optimizer(network.parameter_groups(model, recipe, decay_norms), recipe)
+        steps = len(self.splits.train) // self.batch_size * recipe.epochs
+        return Trainer(
+            model=model,
+            objective=Objective(model, self._augmentations(), self.classes, recipe.label_smoothing, recipe.consistency),
+            optimizer=optimizer,
+            schedule=Schedule(optimizer, recipe, steps),
+            accelerator=_accelerator(self.device, self.precision, self.request),
+            processes=self.processes,
+            recipe=recipe,
+            train=self.splits.train,
+            preprocessing=self.preprocessing,
+            batch_size=self.batch_size,
+            workers=self._workers,
+            skip_bad=self.request.task.skip_bad,
+            folder=self.folder,
+            validate=self._validate,
+            snapshot=self._snapshot,
+            watcher=watcher,
+            should_stop=lambda: False,
+            memory_format=memory_format,
+            ema=_average_of(model, recipe),
+        )
+
+    @property
+    def classes(self) -> int:
+        return len(self.splits.train.class_names)
+
+    @property
+    def _workers(self) -> int:
+        wanted = self.request.task.workers
+        return wanted if wanted is not None else max(1, usable_cores() // self.processes.count)
+
+    def _augmentations(self) -> tuple[Augmentation, ...]:
+        """One for each copy that a step takes of an image."""
+        given = build(self.recipe.augment, self.preprocessing, CROP)
+        if self.recipe.consistency:
+            if self.is_split or given.mixing:
+                other = "a split network takes two" if self.is_split else "each would be mixed with another image"
+                raise SurgeonError(
+                    f"The consistency loss compares three copies of an image, but {other}.", "Set consistency=0."
+                )
+            return replace(given, image=()), given, given
+        if self.is_split:
+            return given, build(self.recipe.strong, self.preprocessing, CROP)
+        return (given,)
+
+    @property
+    def is_split(self) -> bool:
+        return any(layer.aux is not None for layer in surgical_layers(self.loaded.model).values())
+
+    def _validate(self, model: nn.Module) -> Metrics:
+        images = self.splits.validation
+        loader = batches(
+            images, self.preprocessing, self._evaluation_batch, self.request.task.workers, self.request.task.skip_bad
+        )
+        loader = loader.only(loader.numbers[self.processes.rank :: self.processes.count])
+        manner = Manner(self.device, self.precision)
+        scores = Scores()
+        for share in self.processes.gather(lambda: score(model, loader, manner)):
+            scores = scores.merge(share)
+        return summarise(scores)
+
+    @property
+    def _evaluation_batch(self) -> int:
+        return 128 if self.preprocessing.input_size[-1] <= SMALL_IMAGE else 32
+
+    def _snapshot(self, model: nn.Module, number: int) -> None:
+        checkpoint.save(
+            model, self.folder / SNAPSHOTS / f"{number}", origin=self.loaded.origin, overwrite=True,
+            findings=(f"Snapshot {number} of {self.recipe.snapshots}, fine-tuned on {self.request.task.data}.",),
+        )  # fmt: skip
+
+
+def _check_division(batch_size: int, processes: int, recipe: Recipe) -> None:
+    parts = processes * recipe.accumulate
+    if batch_size % parts:
+        raise SurgeonError(
+            f"A batch of {batch_size} cannot be cut into {parts} equal parts ({processes} x {recipe.accumulate}).",
+            f"Choose a batch size that is a multiple of {parts}.",
+        )
+    if batch_size // parts < 2:
+        raise SurgeonError(f"A batch of {batch_size} leaves one image for each of {parts} parts.", "Use more images.")
+
+
+def _check_groups(model: nn.Module, examples: int) -> None:
+    """A ghost group larger than what a process sees at once would silently be the whole batch."""
+    for name, layer in surgical_layers(model).items():
+        size = getattr(layer.rewrites.get("ghost"), "size", 0)
+        if size > examples:
+            raise SurgeonError(
+                f"Ghost groups of {size} are larger than the {count(examples, 'image')} that {name} sees at once.",
+                f"Use --bn ghost:size={examples} or less, or larger batches.",
+            )
+
+
+def _memory_format(model: nn.Module) -> torch.memory_format:
+    """Channels last is faster, except for ghost groups, whose kernel takes the other order; depthwise layers do not."""
+    ghost = any("ghost" in layer.rewrites for layer in surgical_layers(model).values())
+    depthwise = any(isinstance(module, nn.Conv2d) and module.groups > 1 for module in model.modules())
+    return torch.contiguous_format if ghost and not depthwise else torch.channels_last
+
+
+def _average_of(model: nn.Module, recipe: Recipe) -> Any:
+    if recipe.ema is None:
+        return None
+    from timm.utils.model_ema import ModelEmaV3
+
+    return ModelEmaV3(model, decay=recipe.ema, use_warmup=True)
+
+
+def _accelerator(device: torch.device, precision: Precision, request: FinetuneRequest) -> Any:
+    from accelerate import Accelerator
+    from accelerate.utils import DistributedDataParallelKwargs
+
+    short = {Precision.FLOAT32: "no", Precision.BFLOAT16: "bf16", Precision.FLOAT16: "fp16"}[precision]
+    return Accelerator(
+        cpu=device.type == "cpu",
+        mixed_precision=short,
+        log_with=request.track,
+        project_dir=str(request.output),
+        # Every process keeps the statistics of its own images; they are averaged at the end of an epoch.
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+    )
