@@ -333,9 +333,10 @@ def test_unreadable_images_leave_smaller_parts(tmp_path: Path) -> None:
         (data / "train" / name / "0.png").write_bytes(b"no image")
     options = ("finetune", "digits-resnet8", "--data", data, "--epochs", 1, "--workers", 0, "--set", "sweep=null")
     assert "/0.png of data cannot be read" in refusal(*options, "-o", tmp_path / "strict")
-    done(*options, "--skip-bad", "--set", "accumulate=4", "-o", tmp_path / "run")
-    told = refusal(*options, "--skip-bad", "--batch-size", 2, "-o", tmp_path / "small")
-    assert "use larger ones" in told.splitlines()[-1]
+    done(*options, "--no-pretrained", "--skip-bad", "--set", "accumulate=4", "-o", tmp_path / "run")
+    small = invoke(*options, "--no-pretrained", "--skip-bad", "--batch-size", 2, "-o", tmp_path / "small")
+    assert small.code == 2
+    assert "use larger ones" in small.stderr.splitlines()[-1]
 
 
 def test_a_tracker_that_is_not_installed_is_not_left_out_silently(
