@@ -158,9 +158,10 @@ def save(
             save_file(_tensors_to_save(model), stage / WEIGHTS, metadata)
         except SafetensorError as error:  # how safetensors tells that the disk is full
             raise OSError(str(error)) from error
-        _write_text(stage / CONFIG, json.dumps(timm_config(model, origin), indent=2))
+        config = timm_config(model, origin)
+        _write_text(stage / CONFIG, json.dumps(config, indent=2))
         (stage / WEIGHTS).chmod((stage / CONFIG).stat().st_mode)  # safetensors makes it private
-        _write_text(stage / CARD, model_card(folder.resolve().name, surgery, parity))
+        _write_text(stage / CARD, model_card(folder.resolve().name, surgery, parity, licence_of(config, surgery)))
         hashes = {name: sha256_of(stage / name) for name in (WEIGHTS, CONFIG)}
         record = SurgeryFile(**surgery.model_dump(), files=hashes)
         _write_text(stage / SURGERY, record.model_dump_json(indent=2))
@@ -226,6 +227,13 @@ def timm_config(model: nn.Module, origin: Origin) -> dict[str, Any]:
         config["pretrained_cfg"] |= {k: timm_cfg[k] for k in wanted if timm_cfg.get(k)}
         config["pretrained_cfg"]["num_classes"] = config["num_classes"]
     return {key: value for key, value in config.items() if value is not None}
+
+
+def licence_of(config: dict[str, Any], surgery: Surgery) -> str | None:
+    """That of the base weights, if they are those that timm's settings speak of."""
+    settings, origin = config.get("pretrained_cfg") or {}, surgery.base_weights.origin
+    theirs = origin == f"{config.get('architecture')}.{settings.get('tag')}" or origin.startswith("hf-hub:")
+    return settings.get("license") if theirs else None
 
 
 def origin_of_timm_model(model: nn.Module) -> Origin:

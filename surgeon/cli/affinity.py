@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.augment.base import check_augments
-from surgeon.cli import options, output
+from surgeon.cli import completion, options, output
 from surgeon.errors import count
 from surgeon.report.wording import difference, preprocessing_text
 
@@ -26,7 +26,12 @@ def affinity(
     data: options.Data,
     augment: Annotated[
         list[str] | None,
-        typer.Option("--augment", metavar="SPEC", help="name:key=value; repeat it. Default: all augmentations."),
+        typer.Option(
+            "--augment",
+            metavar="SPEC",
+            help="name:key=value; repeat it. Default: all augmentations.",
+            autocompletion=completion.augments,
+        ),
     ] = None,
     split: options.Split = None,
     limit: options.Limit = None,

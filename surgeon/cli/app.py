@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import platform
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -14,8 +15,10 @@ import typer
 from surgeon import __version__
 from surgeon.cli import (
     affinity,
+    card,
     convert,
     demo,
+    doctor,
     ensemble,
     eval,
     finetune,
@@ -23,6 +26,7 @@ from surgeon.cli import (
     ls,
     merge,
     preview,
+    push,
     recipe,
     sweep,
     verify,
@@ -42,14 +46,20 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from surgeon.versions import kernels_file, version_of
+
         typer.echo(f"surgeon {__version__}")
+        typer.echo(f"python {platform.python_version()}")
+        for library in ("torch", "torchvision", "timm"):
+            typer.echo(f"{library} {version_of(library) or 'not installed'}")
+        typer.echo(f"compiled kernels {'installed' if kernels_file() else 'not installed'}")
         raise typer.Exit
 
 
 @app.callback()
 def _main(
     version: Annotated[  # noqa: ARG001
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the versions.")
     ] = False,
 ) -> None:
     for stream in (sys.stdout, sys.stderr):
@@ -57,7 +67,11 @@ def _main(
             stream.reconfigure(errors="replace")  # a curve on a terminal without its characters is no reason to fail
 
 
-for command in (demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, ensemble, verify):
+COMMANDS = (
+    demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, ensemble, verify, card, push,
+    doctor,
+)  # fmt: skip
+for command in COMMANDS:
     command.add_to(app)
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import output
+from surgeon.cli import completion, output
 from surgeon.cli.options import Json, Model, NumClasses, Pretrained, Weights
 from surgeon.errors import SurgeonError, count
 
@@ -32,6 +32,7 @@ def convert(
             metavar="SPEC",
             help="Rewrite as name or name:key=value,…; repeat to compose. name@GLOB rewrites only those layers. "
             "List: surgeon ls norms.",
+            autocompletion=completion.norms,
         ),
     ] = None,
     insert: Annotated[
@@ -40,6 +41,7 @@ def convert(
             "--insert",
             metavar="SPEC",
             help="Put units between the layers, as name or name:key=value,…; repeatable. List: surgeon ls inserts.",
+            autocompletion=completion.inserts,
         ),
     ] = None,
     layers: Annotated[

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import options, output
+from surgeon.cli import completion, options, output
 from surgeon.errors import SurgeonError
 from surgeon.report.wording import figure, gain_text, preprocessing_text, short_names
 
@@ -23,7 +23,12 @@ def add_to(app: typer.Typer) -> None:
 
 def ensemble(
     members: Annotated[
-        list[str], typer.Argument(metavar="CKPT…", help="Two or more checkpoint folders, or any other MODEL.")
+        list[str],
+        typer.Argument(
+            metavar="CKPT…",
+            help="Two or more checkpoint folders, or any other MODEL.",
+            autocompletion=completion.models,
+        ),
     ],
     data: options.Data,
     split: options.Split = None,
@@ -35,7 +40,13 @@ def ensemble(
         ),
     ] = "logits",
     metric: Annotated[
-        str, typer.Option("--metric", metavar="M", help="What to choose and to rank by. List: surgeon ls metrics.")
+        str,
+        typer.Option(
+            "--metric",
+            metavar="M",
+            help="What to choose and to rank by. List: surgeon ls metrics.",
+            autocompletion=completion.metrics,
+        ),
     ] = "accuracy",
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Also average only the members that help, chosen on other images.")

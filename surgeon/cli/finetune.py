@@ -10,7 +10,7 @@ import yaml
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import options, output
+from surgeon.cli import completion, options, output
 from surgeon.errors import SurgeonError, count
 from surgeon.report.wording import preprocessing_text
 
@@ -31,17 +31,38 @@ def finetune(
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the run lives: state, curves, checkpoint.")
     ],
     recipe: Annotated[
-        str | None, typer.Option("--recipe", "-r", metavar="R", help="A file, or one of `surgeon ls recipes`.")
+        str | None,
+        typer.Option(
+            "--recipe",
+            "-r",
+            metavar="R",
+            help="A file, or one of `surgeon ls recipes`.",
+            autocompletion=completion.recipes,
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; see `surgeon recipe keys`."),
     ] = None,
     bn: Annotated[
-        list[str] | None, typer.Option("--bn", metavar="SPEC", help="As for convert.", rich_help_panel=REWRITING)
+        list[str] | None,
+        typer.Option(
+            "--bn",
+            metavar="SPEC",
+            help="As for convert.",
+            rich_help_panel=REWRITING,
+            autocompletion=completion.norms,
+        ),
     ] = None,
     insert: Annotated[
-        list[str] | None, typer.Option("--insert", metavar="SPEC", help="As for convert.", rich_help_panel=REWRITING)
+        list[str] | None,
+        typer.Option(
+            "--insert",
+            metavar="SPEC",
+            help="As for convert.",
+            rich_help_panel=REWRITING,
+            autocompletion=completion.inserts,
+        ),
     ] = None,
     augment: Annotated[
         list[str] | None,
@@ -50,6 +71,7 @@ def finetune(
             metavar="SPEC",
             help="vh-mixup:p=0.5, cutout…; repeatable. Comes on top of `standard` unless it has a crop of its own.",
             rich_help_panel=REWRITING,
+            autocompletion=completion.augments,
         ),
     ] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, rich_help_panel=EPOCHS)] = None,

@@ -7,14 +7,18 @@ from typing import Annotated
 
 import typer
 
+from surgeon.cli import completion
+
 Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
         help="timm name (resnet50, resnet50.a1_in1k), torchvision:NAME, hf-hub:OWNER/NAME, a checkpoint folder, "
         "cifar-resnet20…, or the bundled digits-resnet8. List: surgeon ls models.",
+        autocompletion=completion.models,
     ),
 ]
+Checkpoint = Annotated[Path, typer.Argument(metavar="CKPT", help="A checkpoint folder that surgeon has written.")]
 Weights = Annotated[
     Path | None,
     typer.Option("--weights", "-w", metavar="FILE", help="Local weights: .safetensors, .pth, .th, .pt, .ckpt or .bin."),
@@ -67,7 +71,12 @@ Mean = Annotated[str | None, typer.Option("--mean", metavar="M,M,M", help="Subtr
 Std = Annotated[str | None, typer.Option("--std", metavar="S,S,S", help="By which each channel is divided.")]
 Tta = Annotated[
     str | None,
-    typer.Option("--tta", metavar="VIEWS", help="Views of each image: flip, flip-crop, cifar-flip-crop, ten-crop…"),
+    typer.Option(
+        "--tta",
+        metavar="VIEWS",
+        help="Views of each image: flip, flip-crop, cifar-flip-crop, ten-crop…",
+        autocompletion=completion.views,
+    ),
 ]
 MergeHow = Annotated[
     str, typer.Option("--merge", metavar="HOW", help="Of the views: logits, probabilities or geometric.")

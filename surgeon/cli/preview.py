@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from surgeon.augment.base import check_augments
-from surgeon.cli import options, output
+from surgeon.cli import completion, options, output
 from surgeon.errors import SurgeonError
 
 ALL = "all"
@@ -22,7 +22,11 @@ def add_to(app: typer.Typer) -> None:
 def preview(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="An augmentation, e.g. vh-mixup:alpha=0.3, or all. List: ls augments."),
+        typer.Argument(
+            metavar="NAME",
+            help="An augmentation, e.g. vh-mixup:alpha=0.3, or all. List: ls augments.",
+            autocompletion=completion.augments,
+        ),
     ],
     data: options.Data,
     split: Annotated[str | None, typer.Option("--split", metavar="S", help="Default: train, else test.")] = None,

@@ -9,11 +9,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import output
+from surgeon.cli import completion, output
 from surgeon.errors import ExitCode, SurgeonError
 
 app = typer.Typer(no_args_is_help=True, help="Show, copy and check the recipes of `finetune`.")
-Name = Annotated[str, typer.Argument(metavar="RECIPE", help="A file, or one of `surgeon ls recipes`.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE", help="A file, or one of `surgeon ls recipes`.", autocompletion=completion.recipes),
+]
 
 
 def add_to(parent: typer.Typer) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import options, output
+from surgeon.cli import completion, options, output
 from surgeon.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text
 
@@ -35,7 +35,13 @@ def sweep(
         typer.Option("--lambda", metavar="VALUES", help="Instead: the share of a split network's auxiliary branch."),
     ] = None,
     metric: Annotated[
-        str, typer.Option("--metric", metavar="M", help="What to choose by. List: surgeon ls metrics.")
+        str,
+        typer.Option(
+            "--metric",
+            metavar="M",
+            help="What to choose by. List: surgeon ls metrics.",
+            autocompletion=completion.metrics,
+        ),
     ] = "accuracy",
     method: Annotated[
         str,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import output
-from surgeon.cli.options import Json
+from surgeon.cli.options import Checkpoint, Json
 from surgeon.errors import ExitCode, SurgeonError
 
 
@@ -19,7 +16,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def verify(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CKPT", help="A checkpoint folder that surgeon has written.")],
+    checkpoint: Checkpoint,
     as_json: Json = False,
 ) -> None:
     """Check files, hashes and records, and compare with the unconverted network (exit 3 if that fails)."""

@@ -8,6 +8,7 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pickle import UnpicklingError
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -17,16 +18,36 @@ from surgeon.errors import ExitCode, SurgeonError
 FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 
+class Reach(StrEnum):
+    """Whether the hub can be reached, as far as can be told without asking it."""
+
+    SWITCHED_OFF = "switched off by HF_HUB_OFFLINE"
+    UNRESOLVED = "not reachable: its name cannot be resolved"
+    PROXY = "through a proxy"
+    RESOLVED = "its name can be resolved"
+
+
+def reach_of_hub() -> Reach:
+    """A quick look: at the settings, then at whether the hub's name is known here."""
+    from huggingface_hub import constants
+
+    host = urlsplit(constants.ENDPOINT).hostname
+    if constants.HF_HUB_OFFLINE:
+        return Reach.SWITCHED_OFF
+    if getproxies() or host is None:
+        return Reach.PROXY
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError:
+        return Reach.UNRESOLVED
+    return Reach.RESOLVED
+
+
 def stop_waiting_for_unreachable_hub() -> None:
     """Use only cached files if the hub's name cannot be resolved, instead of retrying for a minute."""
     from huggingface_hub import constants
 
-    host = urlsplit(constants.ENDPOINT).hostname
-    if constants.HF_HUB_OFFLINE or getproxies() or host is None:
-        return
-    try:
-        socket.getaddrinfo(host, 443)
-    except OSError:
+    if reach_of_hub() is Reach.UNRESOLVED:
         constants.HF_HUB_OFFLINE = True
 
 
@@ -75,3 +96,20 @@ def careful() -> Iterator[None]:
             del os.environ[FORCE_WEIGHTS_ONLY]
         else:
             os.environ[FORCE_WEIGHTS_ONLY] = forced
+
+
+def check_repository(name: str) -> None:
+    """Refuse what cannot be the name of a repository on the hub."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(name)
+        valid = name.count("/") == 1
+    except HFValidationError:
+        valid = False
+    if not valid:
+        raise SurgeonError(
+            f"{name!r} is not a repository's name.",
+            "Write owner/name: letters, digits, '-', '_' and '.', no '--' or '..', at most 96 characters.",
+        )

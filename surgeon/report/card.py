@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 
+from huggingface_hub import EvalResult, ModelCardData
+
+from surgeon.data.presets import PRESETS
 from surgeon.errors import listing
 from surgeon.norms import norms
 from surgeon.record import Surgery
@@ -11,11 +16,7 @@ from surgeon.surgery.plan import ResolvedPlan
 
 _CARD = """\
 ---
-library_name: {library}
-tags:
-- image-classification
-- batch-normalization
-- norm-surgeon
+{metadata}
 ---
 # {name}
 
@@ -54,16 +55,20 @@ _LOADS_PLAINLY = (
     "which then predicts as the original did."
 )
 
+# Sentences that fine-tuning leaves in the record (surgeon/training/operation.py).
+_TRAINED_ON = re.compile(r"Fine-tuned on (?P<data>.+): [\d,]+ images?\.")
+_TESTED = re.compile(r"Test: (?P<percent>[\d.]+)% of [\d,]+ images?\.")
 
-def model_card(name: str, surgery: Surgery, parity: float | None) -> str:
-    """The card as Markdown with the hub's metadata."""
+
+def model_card(name: str, surgery: Surgery, parity: float | None, licence: str | None = None) -> str:
+    """The card as Markdown with the hub's metadata; `licence` is that of the base weights, where it is known."""
     source, images, plan = surgery.source, surgery.preprocessing, surgery.plan
     findings = "".join(f"- {sentence}\n" for sentence in surgery.findings)
     kinds = Counter(operation.source for operation in plan.operations)
     size = "x".join(map(str, images.input_size)) if images else ""
     return _CARD.format(
         name=name,
-        library="timm" if source and source.library == "timm" else "norm-surgeon",
+        metadata=card_metadata(name, surgery, licence).to_yaml(),
         architecture=f"{source.library}: {source.architecture}" if source else "a network of your own",
         what=" and ".join(_what(plan)),
         summary=plan.summary() or "none",
@@ -74,9 +79,57 @@ def model_card(name: str, surgery: Surgery, parity: float | None) -> str:
         temperature=f"logits are divided by {surgery.temperature:.4f}" if surgery.temperature else "none",
         layers=", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "none",
         units=f"| inserted units | {units} |\n" if (units := _units(plan)) else "",
-        parity="not measured" if parity is None else f"{parity:.1e} (relative)",
+        parity="not recorded" if parity is None else f"{parity:.1e} (relative)",
         preprocessing=f"| input | {size}, mean {images.mean}, std {images.std} |" if images else "",
     )
+
+
+def card_metadata(name: str, surgery: Surgery, licence: str | None = None) -> ModelCardData:
+    """The card's header: only what the record tells."""
+    source, origin = surgery.source, surgery.base_weights.origin
+    trained = _training_data(surgery.findings)
+    results = _test_results(surgery.findings)
+    return ModelCardData(
+        library_name="timm" if source and source.library == "timm" else "norm-surgeon",
+        license=licence,
+        base_model=origin.removeprefix("hf-hub:") if origin.startswith("hf-hub:") else None,
+        datasets=[trained] if trained and "/" in trained else None,
+        metrics=["accuracy"] if results else None,
+        tags=["image-classification", "batch-normalization", "norm-surgeon"],
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+
+
+def _training_data(findings: Sequence[str]) -> str | None:
+    """What fine-tuning learned from, by its name on the hub or in surgeon; None for files of one's own."""
+    for sentence in findings:
+        if found := _TRAINED_ON.match(sentence):
+            data = found["data"]
+            if data in PRESETS:
+                return PRESETS[data].hub
+            if data.startswith("hf:"):
+                return data.split(":")[1]
+            return data if data == "digits" else None
+    return None
+
+
+def _test_results(findings: Sequence[str]) -> list[EvalResult]:
+    """The accuracy on test images that fine-tuning has measured, if it is known on which."""
+    data = _training_data(findings)
+    tested = next(filter(None, map(_TESTED.match, findings)), None)
+    if data is None or tested is None:
+        return []
+    return [
+        EvalResult(
+            task_type="image-classification",
+            dataset_type=data,
+            dataset_name=data,
+            dataset_split="test",
+            metric_type="accuracy",
+            metric_value=round(float(tested["percent"]) / 100, 6),
+        )
+    ]
 
 
 def _what(plan: ResolvedPlan) -> list[str]:

@@ -15,7 +15,8 @@ import surgeon
 from tests.cli.running import command, done, invoke
 
 COMMANDS = [
-    "demo", "ls", "inspect", "convert", "verify", "preview", "affinity", "finetune", "recipe", "ensemble",
+    "demo", "ls", "inspect", "convert", "verify", "preview", "affinity", "finetune", "recipe", "ensemble", "card",
+    "push", "doctor",
 ]  # fmt: skip
 
 # Runs a command and then says which heavy packages it has imported.
@@ -122,7 +123,7 @@ def test_help_of_a_command_names_its_options(name: str, mentions: list[str], fla
 
 
 def test_version() -> None:
-    assert done("--version").stdout == f"surgeon {surgeon.__version__}\n"
+    assert done("--version").stdout.startswith(f"surgeon {surgeon.__version__}\npython ")
 
 
 @pytest.mark.parametrize(

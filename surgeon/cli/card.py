@@ -1,0 +1,46 @@
+"""`surgeon card`: the model card of a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from surgeon.cli import output
+from surgeon.cli.options import Checkpoint, Json
+from surgeon.errors import SurgeonError
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("card")(output.reporting_errors(card))
+
+
+def card(
+    checkpoint: Checkpoint,
+    path: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, e.g. to CKPT/README.md.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the model card that follows from a checkpoint's record, or write it to a file."""
+    if not checkpoint.is_dir():
+        raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
+    if path is not None and path.exists() and not (overwrite and path.is_file()):
+        raise SurgeonError(f"{path} already exists.", "Pass --overwrite to replace a file.")
+    with output.working(f"Reading {checkpoint}…"):
+        from surgeon.atomic import check_destination, staged
+        from surgeon.publishing import card_of
+
+        result = card_of(checkpoint)
+    if path is not None:
+        check_destination(path.parent, overwrite=True)
+        with staged(path.parent, [path.name]) as stage:
+            (stage / path.name).write_text(result.text, encoding="utf-8")
+        output.say(f"Written to {escape(str(path))}")
+    if as_json:
+        output.emit_json(result.model_dump_json(indent=2))
+    elif path is None:
+        output.emit_lines([result.text.rstrip()])
