@@ -18,6 +18,7 @@ from surgeon.cli import (
     demo,
     ensemble,
     eval,
+    export,
     finetune,
     inspect,
     ls,
@@ -57,7 +58,22 @@ def _main(
             stream.reconfigure(errors="replace")  # a curve on a terminal without its characters is no reason to fail
 
 
-for command in (demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, ensemble, verify):
+for command in (
+    demo,
+    ls,
+    inspect,
+    convert,
+    eval,
+    sweep,
+    merge,
+    preview,
+    affinity,
+    finetune,
+    recipe,
+    ensemble,
+    export,
+    verify,
+):
     command.add_to(app)
 
 

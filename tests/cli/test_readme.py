@@ -14,7 +14,15 @@ from surgeon.augment.base import augments
 from tests.cli.running import done
 
 PROJECT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/augment.md", "docs/ensembles.md", "docs/finetune.md", "docs/methods.md", "docs/sweeps.md"]
+PAGES = [
+    "README.md",
+    "docs/augment.md",
+    "docs/ensembles.md",
+    "docs/export.md",
+    "docs/finetune.md",
+    "docs/methods.md",
+    "docs/sweeps.md",
+]
 NEEDS_NETWORK = "needs the network"
 
 
