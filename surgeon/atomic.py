@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
@@ -26,19 +27,31 @@ def check_destination(folder: Path, overwrite: bool) -> None:
         raise SurgeonError(f"{writable} is not writable.", "Choose another destination with -o.", ExitCode.FAILED)
 
 
+def check_new_files(folder: Path, names: Sequence[str], overwrite: bool) -> None:
+    """The same for single files, in a folder that may hold others."""
+    check_destination(folder, overwrite=True)
+    for path in (folder / name for name in names):
+        if path.is_dir():
+            raise SurgeonError(f"{path} is a folder.", "Choose another destination with -o.")
+        if path.exists() and not overwrite:
+            raise SurgeonError(f"{path} already exists.", "Pass --overwrite to replace it, or another file with -o.")
+
+
 @contextmanager
-def staged(folder: Path, files: Sequence[str]) -> Iterator[Path]:
+def staged(folder: Path, files: Sequence[str], owner: str = "") -> Iterator[Path]:
     """A temporary folder inside the destination; when all is well its files are moved up, in the given order.
 
-    Whatever fails, the destination is as it was before.
+    Whatever fails, the destination is as it was before. What an earlier try has left there is removed; in a folder
+    where others may be writing too, `owner` says whose tries those are.
     """
+    mark = f"{UNFINISHED}{owner}-" if owner else UNFINISHED
     created = [place for place in (folder, *folder.parents) if not place.exists()]
     moved: list[str] = []
     stage = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_unfinished(folder)
-        stage = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
+        _remove_unfinished(folder, mark)
+        stage = Path(tempfile.mkdtemp(prefix=mark, dir=folder))
         yield stage
         for name in files:
             flush(stage / name)
@@ -50,7 +63,7 @@ def staged(folder: Path, files: Sequence[str]) -> Iterator[Path]:
     except BaseException as error:
         if stage is not None:
             _restore(folder, stage, moved)
-        _remove_unfinished(folder)
+        _remove_unfinished(folder, mark)
         for place in created:
             with suppress(OSError):  # somebody else may have put something there
                 place.rmdir()
@@ -59,7 +72,7 @@ def staged(folder: Path, files: Sequence[str]) -> Iterator[Path]:
         raise SurgeonError(
             f"Could not write {folder}: {error.strerror or error}.", exit_code=ExitCode.FAILED
         ) from error
-    _remove_unfinished(folder)
+    _remove_unfinished(folder, mark)
 
 
 def _keep_old(path: Path, stage: Path) -> None:
@@ -84,8 +97,8 @@ def _unfinished(entry: Path) -> bool:
     return entry.name.startswith(UNFINISHED)
 
 
-def _remove_unfinished(folder: Path) -> None:
-    for entry in filter(_unfinished, folder.iterdir() if folder.is_dir() else ()):
+def _remove_unfinished(folder: Path, mark: str) -> None:
+    for entry in folder.glob(f"{glob.escape(mark)}*"):
         shutil.rmtree(entry, ignore_errors=True)
 
 

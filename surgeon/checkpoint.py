@@ -155,7 +155,7 @@ def save(
     with staged(folder, (WEIGHTS, CONFIG, CARD, SURGERY)) as stage:
         metadata = {"format": "pt", "surgeon": surgery.model_dump_json()}
         try:
-            save_file(_tensors_to_save(model), stage / WEIGHTS, metadata)
+            save_file(tensors_to_save(model), stage / WEIGHTS, metadata)
         except SafetensorError as error:  # how safetensors tells that the disk is full
             raise OSError(str(error)) from error
         config = timm_config(model, origin)
@@ -186,7 +186,7 @@ def _write_text(path: Path, text: str) -> None:
     path.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
-def _tensors_to_save(model: nn.Module) -> dict[str, Tensor]:
+def tensors_to_save(model: nn.Module) -> dict[str, Tensor]:
     """Contiguous tensors on the CPU; safetensors takes none that share memory."""
     seen: set[int] = set()
     tensors = {}

@@ -32,6 +32,14 @@ class Learning(StrEnum):
     PER_CHANNEL = "per-channel"
 
 
+class Target(StrEnum):
+    """What a network can be exported to."""
+
+    TIMM = "timm"
+    ONNX = "onnx"
+    TORCH_EXPORT = "torch-export"
+
+
 class Gain(Result):
     """A setting against the original network on the same images: the mean difference and its 95% interval.
 
@@ -244,6 +252,26 @@ class Merging(Result):
     notes: tuple[str, ...] = ()
     """What else to know about it, in sentences."""
     output: str
+
+
+class Export(Result):
+    """A network written for programs that do not know surgeon, and how it was checked."""
+
+    model: str
+    target: Target
+    output: str
+    """The file, or the folder."""
+    files: dict[str, int]
+    """Everything that was written, with sizes in bytes."""
+    preprocessing: Preprocessing | None
+    """What has to be done to images first."""
+    folded: int | None
+    """BatchNorm layers folded into convolutions; None if that was not asked for."""
+    batch_sizes: tuple[int, ...]
+    """At which the written network was compared with the original, on random images."""
+    difference: float
+    """The largest from the original's outputs, relative to the largest output."""
+    notes: tuple[str, ...] = ()
 
 
 class AugmentAffinity(Result):

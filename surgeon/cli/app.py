@@ -21,6 +21,7 @@ from surgeon.cli import (
     doctor,
     ensemble,
     eval,
+    export,
     finetune,
     inspect,
     ls,
@@ -68,7 +69,7 @@ def _main(
 
 
 COMMANDS = (
-    demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, ensemble, verify, card, push,
+    demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, ensemble, export, verify, card, push,
     doctor,
 )  # fmt: skip
 for command in COMMANDS:

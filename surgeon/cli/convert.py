@@ -98,8 +98,12 @@ def default_destination(model: str, rewrites: Sequence[str]) -> Path:
     from surgeon.surgery.plan import Request
 
     names = "-".join(Request.parse(text).name for text in rewrites)
-    base = re.sub(r"[^\w.-]+", "-", Path(model).resolve().name if Path(model).is_dir() else model).strip("-.")
-    return Path(f"{base}-{names}")
+    return Path(f"{base_name(model)}-{names}")
+
+
+def base_name(model: str) -> str:
+    """What a file or folder made from a model is called by default, before its ending."""
+    return re.sub(r"[^\w.-]+", "-", Path(model).resolve().name if Path(model).is_dir() else model).strip("-.")
 
 
 def describe(conversion: Conversion, dry_run: bool) -> None:

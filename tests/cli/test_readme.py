@@ -15,9 +15,7 @@ from tests.cli.running import done
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [
-    "README.md", "docs/augment.md", "docs/checkpoints.md", "docs/ensembles.md", "docs/finetune.md", "docs/methods.md",
-    "docs/sweeps.md",
-]  # fmt: skip
+    "README.md", "docs/augment.md", "docs/checkpoints.md", "docs/ensembles.md", "docs/export.md", "docs/finetune.md", "docs/methods.md", "docs/sweeps.md",
 NEEDS_NETWORK = "needs the network"
 
 

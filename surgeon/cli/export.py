@@ -1,0 +1,80 @@
+"""`surgeon export`: a network for programs that do not know surgeon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from surgeon.cli import output
+from surgeon.cli.convert import base_name
+from surgeon.cli.options import Json
+from surgeon.errors import count, listing
+
+if TYPE_CHECKING:
+    from surgeon.results import Export
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("export")(output.reporting_errors(export))
+
+
+def export(
+    model: Annotated[str, typer.Argument(metavar="CKPT", help="Checkpoint folder, or any other MODEL.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="timm (a plain folder, where the network at inference is plain), onnx, or torch-export (.pt2).",
+        ),
+    ],
+    destination: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="PATH", help="Default: ./CKPT-timm, ./CKPT.onnx or ./CKPT.pt2."),
+    ] = None,
+    fold: Annotated[
+        bool,
+        typer.Option("--fold", help="Fold BatchNorm into the convolutions before it where that is exact."),
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was exported before.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a network without surgeon in it, for timm, ONNX or torch.export, and prove that it computes the same."""
+    with output.working("Loading torch and timm…"):
+        from surgeon import checkpoint
+        from surgeon.exporting.operation import FORMATS, check_request, run_export
+        from surgeon.results import Target
+    target = output.one_of(Target, to, "--to")
+    ending = "-timm" if target is Target.TIMM else FORMATS[target].suffix
+    path = destination or Path(f"{base_name(model)}{ending}")
+    check_request(target, path, folding=fold, overwrite=overwrite)
+    with output.working(f"Opening {model}…"):
+        loaded = checkpoint.open_model(model)
+    with output.working(f"Writing {path} and comparing it with the network…"):
+        result = run_export(loaded, target, path, folding=fold, overwrite=overwrite)
+    if as_json:
+        output.emit_json(result.model_dump_json(indent=2))
+    else:
+        _describe(result)
+
+
+def _describe(result: Export) -> None:
+    output.say(f"[bold]{escape(result.model)}[/] as {result.target}")
+    for note in result.notes:
+        output.say(f"  [yellow]note:[/] {escape(note)}")
+    if result.folded is not None:
+        output.say(f"  folded      {count(result.folded, 'BatchNorm layer')} into convolutions")
+    sizes = listing(map(str, result.batch_sizes))
+    output.say(
+        f"  compared    outputs within {result.difference:.1e} (relative) on random images, in batches of {sizes}"
+    )
+    if (images := result.preprocessing) is not None:
+        size = " x ".join(map(str, images.input_size))
+        output.say(f"  images      {size}, scaled to [0, 1], minus {images.mean}, divided by {images.std}")
+    if result.target == "timm":
+        output.say(f'  load it     timm.create_model("local-dir:{escape(result.output)}", pretrained=True)')
+    output.say("  written to:")
+    output.emit_lines(list(result.files))

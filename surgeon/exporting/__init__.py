@@ -1,0 +1,1 @@
+"""Networks written for programs that do not know surgeon, one file per format."""

@@ -1,0 +1,129 @@
+"""The `export` command's whole operation: write, run what was written, compare, and only then leave it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surgeon.atomic import check_destination, check_new_files, staged
+from surgeon.errors import ExitCode, SurgeonError
+from surgeon.exporting import plain
+from surgeon.exporting.description import describe
+from surgeon.exporting.folding import fold
+from surgeon.exporting.formats import Format
+from surgeon.exporting.onnx_file import ONNX
+from surgeon.exporting.torch_export import TORCH_EXPORT
+from surgeon.exporting.tracing import trace
+from surgeon.models.sources import LoadedModel, example_inputs
+from surgeon.record import SURGERY
+from surgeon.results import Export, Target
+from surgeon.surgery import parity
+
+FORMATS: dict[Target, Format] = {Target.ONNX: ONNX, Target.TORCH_EXPORT: TORCH_EXPORT}
+BATCH_SIZES = (1, 2, 5)
+TOLERANCE = 1e-4
+"""Other programs add up in another order."""
+
+Run = Callable[[Tensor], Any]
+
+
+def check_request(target: Target, path: Path, *, folding: bool, overwrite: bool) -> None:
+    """Refuse what cannot be done, before anything is loaded."""
+    if target is not Target.TIMM:
+        form = FORMATS[target]
+        if path.suffix != form.suffix:
+            raise SurgeonError(
+                f"--to {target} cannot write {path}.", f"Name a file that ends in {form.suffix} with -o."
+            )
+        form.check_installed()
+        check_new_files(path.parent, _files(path), overwrite)
+        return
+    if folding:
+        raise SurgeonError("--fold goes with onnx and torch-export: timm's networks keep their BatchNorm layers.")
+    if (path / SURGERY).exists():
+        raise SurgeonError(f"{path} is a surgeon checkpoint, which a plain one would break.", "Choose another with -o.")
+    check_destination(path, overwrite)
+
+
+def run_export(loaded: LoadedModel, target: Target, path: Path, *, folding: bool, overwrite: bool) -> Export:
+    """Write a network for others; what does not compute the same is not left there."""
+    check_request(target, path, folding=folding, overwrite=overwrite)
+    loaded.model.float().eval()
+    images = _images(loaded)
+    notes = _batch_notes(loaded.model, images)
+    if target is Target.TIMM:
+        source = plain.check_plain(loaded)
+        with staged(path, plain.FILES) as stage:
+            notes += plain.write_plain(loaded, source, stage)
+            difference = _compare(loaded.model, plain.open_plain(stage), images, plain.TOLERANCE)
+        written, folded = [path / name for name in plain.FILES], None
+    else:
+        difference, folded = _write_graph(loaded, FORMATS[target], path, images, folding)
+        written = [path.parent / name for name in _files(path)]
+    return Export(
+        model=loaded.name,
+        target=target,
+        output=str(path),
+        files={str(file): file.stat().st_size for file in written},
+        preprocessing=loaded.origin.preprocessing,
+        folded=folded,
+        batch_sizes=BATCH_SIZES,
+        difference=difference,
+        notes=tuple(notes),
+    )
+
+
+def _write_graph(
+    loaded: LoadedModel, form: Format, path: Path, images: Tensor, folding: bool
+) -> tuple[float, int | None]:
+    program, folded = trace(loaded.model, images), None
+    if folding:
+        program, folded = fold(program, images)
+    description = describe(loaded, images).model_dump_json(indent=2)
+    with staged(path.parent, _files(path), owner=path.name) as stage:
+        form.write(program, stage / path.name, description)
+        (stage / _files(path)[1]).write_text(f"{description}\n", encoding="utf-8")
+        return _compare(loaded.model, form.open(stage / path.name), images, TOLERANCE), folded
+
+
+def _files(path: Path) -> tuple[str, str]:
+    """The file and the one beside it, which describes it."""
+    return path.name, f"{path.name}.json"
+
+
+def _images(loaded: LoadedModel) -> Tensor:
+    inputs = example_inputs(loaded.origin, max(BATCH_SIZES))
+    if inputs is None or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
+        raise SurgeonError(f"{loaded.name} does not take one batch of images, which is what can be exported.")
+    return inputs[0]
+
+
+def _batch_notes(model: nn.Module, images: Tensor) -> list[str]:
+    alone, together = (_outputs(model, images[:size]) for size in (1, max(BATCH_SIZES)))
+    if parity.relative_difference([t[:1] for t in together], alone) <= TOLERANCE:
+        return []
+    return ["What the network says of an image depends on the others in its batch, here as before."]
+
+
+def _compare(model: nn.Module, written: Run, images: Tensor, tolerance: float) -> float:
+    """The largest relative difference over all batch sizes, if it is no more than rounding."""
+    difference = max(
+        parity.relative_difference(_outputs(written, images[:size]), _outputs(model, images[:size]))
+        for size in BATCH_SIZES
+    )
+    if difference > tolerance:
+        raise SurgeonError(
+            f"What was written gives other outputs than the network (by {difference:.2g}, relative), and was removed.",
+            "This is a bug in surgeon or in the exporter: please report it with the model's name.",
+            ExitCode.VERIFICATION,
+        )
+    return difference
+
+
+def _outputs(run: Run, images: Tensor) -> list[Tensor]:
+    with torch.inference_mode():
+        return [t.clone() for t in parity.flatten(run(images))]
