@@ -69,8 +69,8 @@ def _main(
 
 
 COMMANDS = (
-    demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, ensemble, export, verify, card, push,
-    doctor,
+    demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, ensemble, export, verify,
+    card, push, doctor,
 )  # fmt: skip
 for command in COMMANDS:
     command.add_to(app)

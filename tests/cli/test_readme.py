@@ -15,7 +15,9 @@ from tests.cli.running import done
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [
-    "README.md", "docs/augment.md", "docs/checkpoints.md", "docs/ensembles.md", "docs/export.md", "docs/finetune.md", "docs/methods.md", "docs/sweeps.md",
+    "README.md",
+    *(f"docs/{name}.md" for name in ("augment", "checkpoints", "ensembles", "export", "finetune", "methods", "sweeps")),
+]
 NEEDS_NETWORK = "needs the network"
 
 
