@@ -28,6 +28,8 @@ def write(program: ExportedProgram, path: Path, description: str) -> None:
             dynamic_shapes=({0: BATCH},),
         )
     assert written is not None
+    for node in written.model.graph.all_nodes():
+        node.metadata_props.clear()  # stack traces, with the paths of the machine that wrote them
     written.model.metadata_props["surgeon"] = description
     written.save(str(path), external_data=False)
 

@@ -14,6 +14,8 @@ from surgeon.exporting.formats import Format
 
 
 def write(program: ExportedProgram, path: Path, description: str) -> None:
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it has the paths of the machine that wrote it
     torch.export.save(program, path, extra_files={"surgeon.json": description})
 
 

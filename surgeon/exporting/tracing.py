@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from typing import Any
 
 import torch
@@ -26,7 +28,8 @@ class WithItsHooks(nn.Module):
 
 def trace(network: nn.Module, images: Tensor) -> ExportedProgram:
     """The graph of a network in evaluation, for any number of images at a time."""
-    return _export(WithItsHooks(network).eval(), images)
+    # Of a copy: a network that caches tensors would go on with those of the tracer.
+    return _export(WithItsHooks(copy.deepcopy(network)).eval(), images)
 
 
 def trace_again(graph: torch.fx.GraphModule, images: Tensor) -> ExportedProgram:
@@ -36,7 +39,8 @@ def trace_again(graph: torch.fx.GraphModule, images: Tensor) -> ExportedProgram:
 
 def _export(module: nn.Module, images: Tensor) -> ExportedProgram:
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is traced is compared
             return torch.export.export(
                 module, (images[:2],), dynamic_shapes=({0: Dim(BATCH, min=1)},), strict=False
             )  # fmt: skip

@@ -97,6 +97,7 @@ def check_onnx(rewrite: str, folder: Path) -> None:
     assert difference(run, loaded.model) < 1e-4
     assert torch.allclose(run(IMAGES)[2:3], run(IMAGES[2:3]), atol=1e-5)
     assert sorted(p.name for p in folder.iterdir()) == ["small.onnx", "small.onnx.json"]
+    assert b".py" not in (folder / "small.onnx").read_bytes()  # nothing of the machine that wrote it
 
 
 def test_onnx_of_example_weighting(tmp_path: Path) -> None:
@@ -144,6 +145,7 @@ def test_the_description_says_what_images_are_expected(tmp_path: Path) -> None:
     extra = {"surgeon.json": ""}
     torch.export.load(tmp_path / "small.pt2", extra_files=extra)
     assert json.loads(extra["surgeon.json"]) == beside
+    assert b"surgical.py" not in (tmp_path / "small.pt2").read_bytes()  # nothing of the machine that wrote it
     assert beside["preprocessing"]["mean"] == [0.5, 0.5, 0.5]
     assert beside["input_shape"] == ["batch", 3, 8, 8]
     assert beside["class_names"] == ["a", "b", "c", "d"]
