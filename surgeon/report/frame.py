@@ -44,6 +44,7 @@ def _environment() -> Environment:
         gain_text=wording.gain_text,
         interval_text=wording.interval_text,
         is_share=wording.is_share,
+        verdict=wording.verdict,
         frame={name.lower(): getattr(svg, name) for name in _MEASURES},
     )
     return environment

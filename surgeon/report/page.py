@@ -24,16 +24,7 @@ def sweep_page(sweep: Sweep) -> str:
         charts=[chart for chart in charts if chart],
         learned=[_LearnedView(sweep, one) for one in sweep.learned],
         facts=_facts(sweep),
-        verdict=_verdict,
     )
-
-
-def _verdict(gain: Gain) -> str:
-    if math.isnan(gain.difference):
-        return wording.NOT_FINITE
-    if gain.within_noise:
-        return "within noise"
-    return "better" if gain.better else "worse"
 
 
 def _curve_chart(sweep: Sweep, names: Sequence[str]) -> svg.Chart | None:

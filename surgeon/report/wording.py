@@ -87,3 +87,12 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     while all(len(own) > common + 1 and own[common] == parts[0][common] for own in parts):
         common += 1
     return {name: str(PurePath(*own[common:])) for name, own in zip(names, parts, strict=True)}
+
+
+def verdict(gain: Gain) -> str:
+    """One word for a gain."""
+    if math.isnan(gain.difference):
+        return NOT_FINITE
+    if gain.within_noise:
+        return "within noise"
+    return "better" if gain.better else "worse"
