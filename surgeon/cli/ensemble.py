@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, options, output
-from surgeon.errors import SurgeonError
+from surgeon.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text, short_names
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ def _describe(result: Ensemble, folder: Path | None) -> None:
     for sentence in result.summary:
         output.say(f"• {escape(sentence)}")
     images = result.members[0].metrics.images
-    output.say(f"[dim]{images:,} images, {result.merge.value} averaged, {result.seconds:.1f} s on {result.device}[/]")
+    output.say(
+        f"[dim]{count(images, 'image')}, {result.merge.value} averaged, {result.seconds:.1f} s on {result.device}[/]"
+    )
     if folder is not None:
         output.say(f"Report: {escape(str(folder))}/report.html, result.json, ensemble.png")
     if result.checkpoint is not None:

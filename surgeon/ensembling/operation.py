@@ -142,9 +142,12 @@ def _statistics_images(request: EnsembleRequest) -> ImageSet:
     try:
         images = open_images(wanted)
     except SurgeonError as error:
+        without_splits = "Leave --split out." in error.hint
         raise SurgeonError(
             f"A soup needs images for its BatchNorm statistics. {error.message}",
-            error.hint.replace("--split", "--statistics-split"),
+            "Put training images into train/, or leave --soup out."
+            if without_splits
+            else error.hint.replace("--split", "--statistics-split"),
             error.exit_code,
         ) from error
     return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surgeon.errors import listing
+from surgeon.errors import count, listing
 from surgeon.report.wording import figure, gain_text, label, short_names
 from surgeon.results import Combination, Ensemble
 
@@ -51,7 +51,7 @@ def _greedy(result: Ensemble, combination: Combination) -> list[str]:
     assert choice is not None
     names = short_names([member.name for member in result.members])
     where = "the other half of the split" if choice.half else f"split {choice.split}"
-    start = f"Chosen by {label(metric)} on {choice.images:,} other images ({where}): "
+    start = f"Chosen by {label(metric)} on {count(choice.images, 'other image')} ({where}): "
     if len(combination.members) == 1:
         return [f"{start}{names[combination.members[0]]} alone, which no other member improves."]
     chosen = listing([names[name] for name in combination.members])

@@ -11,7 +11,7 @@ from surgeon.report.curves import Spot, original_value, panels, spots
 from surgeon.report.frame import heading, render
 
 if TYPE_CHECKING:
-    from surgeon.results import Gain, Learned, Point, Sweep
+    from surgeon.results import Learned, Point, Sweep
 
 
 def sweep_page(sweep: Sweep) -> str:

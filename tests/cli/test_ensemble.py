@@ -192,6 +192,8 @@ def test_a_soup_needs_images_for_its_statistics(members: list[Path], here: Path)
     said = refusal("ensemble", *members, "--data", "images", "--soup")
     assert "There is no split 'train'" in said
     assert "--statistics-split" in said
+    said = refusal("ensemble", *members, "--data", "images/test", "--soup")
+    assert "Put training images into train/, or leave --soup out." in said
 
 
 # The report -------------------------------------------------------------------------------------

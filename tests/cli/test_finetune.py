@@ -128,6 +128,45 @@ def test_every_kind_of_state_survives_an_interruption(tmp_path: Path, monkeypatc
     assert not same(*(load_file(tmp_path / "whole" / "snapshots" / n / "model.safetensors") for n in "12"))
 
 
+SWEPT = (*DIGITS, "--epochs", 2, "--snapshots", 2, "--set", "sweep=0,0.1,0.2", "--bn", "split")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "swept"
+    done(*SWEPT, "-o", folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "place", ["loop.save_state", "finishing.run_sweep", "finishing.run_evaluation", "write_report"]
+)
+def test_a_run_that_dies_between_its_stages_ends_alike(
+    place: str, tmp_path: Path, swept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a snapshot and the state, between two sweeps, after the test, before the report."""
+    from surgeon.training import finishing, loop
+
+    module = loop if place.startswith("loop") else finishing
+    name = place.rpartition(".")[2]
+    whole, calls = getattr(module, name), []
+
+    def dying(*arguments: Any, **options: Any) -> Any:
+        calls.append(name)
+        if len(calls) == (1 if name in ("save_state", "write_report") else 2) or name == "run_evaluation":
+            raise OSError("the power is gone")
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(module, name, dying)
+    assert invoke(*SWEPT, "-o", tmp_path / "run").code == 1
+    assert not (tmp_path / "run" / "result.json").exists()
+    monkeypatch.undo()
+    result = document(*SWEPT, "-o", tmp_path / "run", "--resume")
+    assert same(weights(tmp_path / "run"), weights(swept))
+    expected = json.loads((swept / "result.json").read_text("utf-8"))
+    assert (result["settings"], result["test"]) == (expected["settings"], expected["test"])
+
+
 def test_a_full_disk_leaves_the_last_good_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from surgeon.training import state
 

@@ -52,6 +52,10 @@ MISTYPED = [
     ["preview", "mixup:alfa=1", "--data", "digits"],
     ["affinity", "digits-resnet8", "--data", "digits", "--augment", "cutot"],
     ["ensemble", "resnet18", "resnet5O", "--data", "digits"],
+    ["finetune", "resnet18", "--data", "digits", "-o", "x", "--bn", "gost"],
+    ["finetune", "resnet18", "--data", "digits", "-o", "x", "--tta", "flipp"],
+    ["finetune", "resnet18", "--data", "digits", "-o", "x", "--augment", "cutot", "--dry-run"],
+    ["recipe", "check", "flwers102"],
 ]
 
 
