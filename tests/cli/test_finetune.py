@@ -406,6 +406,7 @@ def test_parts_of_a_batch_add_up_to_it(tmp_path: Path) -> None:
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes")
 def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path) -> None:
     options = (*QUICK, "--no-pretrained", "--bn", "ghost:size=5")
@@ -422,6 +423,7 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path) -> None:
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes")
 def test_two_processes_go_on_as_if_they_had_not_been_killed(tmp_path: Path) -> None:
     """They save at the same step whatever their clocks say, each with its own statistics and sums."""
