@@ -19,13 +19,15 @@ import torch
 from safetensors.torch import load_file
 
 MODEL = "tf_efficientnet_lite0"
+UNMIXED = ["--set", "augment=standard:scale=0.35", "--set", "unmixed_epochs=0"]
 RUNS = {
-    "linear probe": ["--recipe", "transfer-plain-small", "--freeze-backbone", "--lr", "0.1"],
     "plain": ["--recipe", "transfer-plain-small"],
-    "four": ["--recipe", "flowers102-small", "--set", "augment=standard:scale=0.35", "--set", "unmixed_epochs=0"],
+    "four": ["--recipe", "flowers102-small", *UNMIXED],
     "vh-mixup": ["--recipe", "flowers102-small"],
-    "snapshots": ["--recipe", "flowers102-small", "--snapshots", "3", "--set", "unmixed_epochs=0"],
+    "snapshots": ["--recipe", "flowers102-small", *UNMIXED, "--snapshots", "3"],
 }
+AVERAGED = ("vh-mixup", "snapshots")
+"""Two runs of a seed whose last networks are averaged."""
 
 
 def surgeon(*arguments: object) -> None:
@@ -44,17 +46,17 @@ def train(name: str, seed: int, given: argparse.Namespace) -> Path:
     return folder
 
 
-def logits_of(folder: Path, given: argparse.Namespace, tta: str | None) -> dict[str, torch.Tensor]:
-    """The test logits of a run's checkpoint, or of the mean of its snapshots."""
-    members = sorted((folder / "snapshots").glob("*")) or [folder / "checkpoint"]
+def correct(members: list[Path], given: argparse.Namespace, tta: str | None) -> np.ndarray:
+    """Whether the mean of the members' logits is right, for each test image."""
     found = []
     for member in members:
-        file = folder / f"logits-{member.name}-{tta}.safetensors"
+        file = member.parent / f"logits-{member.name}-{tta}.safetensors"
         if not file.is_file():
             views = ["--tta", tta] if tta else []
             surgeon("eval", member, "--data", given.data, "--split", "test", "--save-logits", file, *views)
         found.append(load_file(file))
-    return {"logits": torch.stack([each["logits"] for each in found]).mean(0), "labels": found[0]["labels"]}
+    mean = torch.stack([each["logits"] for each in found]).mean(0)
+    return (mean.argmax(1) == found[0]["labels"]).double().numpy()
 
 
 def main() -> None:
@@ -66,12 +68,14 @@ def main() -> None:
     given = parser.parse_args()
     right: dict[str, list[np.ndarray]] = {}
     for seed in range(given.seeds):
-        for name in RUNS:
-            folder = train(name, seed, given)
+        folders = {name: train(name, seed, given) for name in RUNS}
+        members = {name: [folder / "checkpoint"] for name, folder in folders.items()}
+        members["mean of three snapshots"] = sorted((folders["snapshots"] / "snapshots").glob("*"))
+        members[" and ".join(AVERAGED)] = [folders[name] / "checkpoint" for name in AVERAGED]
+        for name, of_row in members.items():
             for tta in (None, "flip"):
-                tested = logits_of(folder, given, tta)
-                correct = (tested["logits"].argmax(1) == tested["labels"]).double().numpy()
-                right.setdefault(name + (", and its mirror image" if tta else ""), []).append(correct)
+                row = name + (", and its mirror image" if tta else "")
+                right.setdefault(row, []).append(correct(of_row, given, tta))
     rows = {}
     plain = np.mean(right["plain"], axis=0)
     for name, seeds in right.items():
