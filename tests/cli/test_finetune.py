@@ -138,6 +138,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "place", ["loop.save_state", "finishing.run_sweep", "finishing.run_evaluation", "write_report"]
 )
@@ -241,6 +242,7 @@ def test_every_rewrite_and_insert_trains(rewrite: tuple[str, str], tmp_path: Pat
     done("verify", tmp_path / "run" / "checkpoint")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in augments if augments[name].kind is not Kind.GEOMETRY])
 def test_every_augmentation_trains(name: str, tmp_path: Path) -> None:
     outcome = invoke(*DIGITS, "--epochs", 1, "--set", "sweep=null", "--augment", name, "-o", tmp_path / "run")

@@ -69,6 +69,7 @@ def difference(ours: Any, theirs: Any, images: Tensor = IMAGES) -> float:
     return float((ours(images) - theirs(images)).abs().max())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rewrite", EVERYTHING)
 def test_torch_export_of_everything(rewrite: str, tmp_path: Path) -> None:
     loaded = small(rewrite)

@@ -80,7 +80,7 @@ class Fixed(Draws):
 
 
 @each_mix
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(shape=shapes, seed=seeds)
 def test_targets_sum_to_one_and_nothing_is_changed_in_place(name: str, shape: tuple[int, ...], seed: int) -> None:
     images, labels = randn(*shape, seed=seed), targets(shape[0])
@@ -96,7 +96,7 @@ def test_targets_sum_to_one_and_nothing_is_changed_in_place(name: str, shape: tu
 
 
 @each_mix
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(shape=shapes, seed=seeds)
 def test_the_label_follows_the_share_in_the_image(name: str, shape: tuple[int, ...], seed: int) -> None:
     if name in CENTRED:
@@ -108,7 +108,7 @@ def test_the_label_follows_the_share_in_the_image(name: str, shape: tuple[int, .
 
 
 @pytest.mark.parametrize("name", SELECTING)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(shape=shapes, seed=seeds, dtype=st.sampled_from([torch.float32, torch.uint8, torch.float16]))
 def test_choosing_among_pixels_is_exact(name: str, shape: tuple[int, ...], seed: int, dtype: torch.dtype) -> None:
     made, partner, kept = operation(name).mixed(numbered(shape, dtype=dtype), generator(seed))
@@ -199,7 +199,7 @@ def test_a_large_alpha_halves(name: str) -> None:
     assert (kept - 0.5).abs().max() < tolerance
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(count=st.integers(2, 33), seed=seeds)
 def test_partners_form_a_circle(count: int, seed: int) -> None:
     partner = Draws(generator(seed), torch.device("cpu")).cycle(count)
@@ -412,7 +412,7 @@ def test_a_generator_of_the_cpu_serves_a_gpu(name: str) -> None:
     torch.testing.assert_close(mixed.cpu(), shares)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(shape=shapes, seed=seeds, size=st.integers(1, 14))
 def test_cutout_blanks_one_box(shape: tuple[int, ...], seed: int, size: int) -> None:
     images, labels = torch.ones(shape), targets(shape[0])
