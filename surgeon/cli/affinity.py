@@ -8,7 +8,6 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.augment.base import check_augments
 from surgeon.cli import completion, options, output
 from surgeon.errors import count
 from surgeon.report.wording import difference, preprocessing_text
@@ -54,6 +53,7 @@ def affinity(
     as_json: options.Json = False,
 ) -> None:
     """Accuracy on augmented minus on clean images: near 0, an augmentation looks like what the network knows."""
+    from surgeon.augment.base import check_augments
     from surgeon.models.names import check_model_name
 
     check_model_name(model)

@@ -4,38 +4,46 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import os
 import platform
 import sys
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from surgeon import __version__
-from surgeon.cli import (
-    affinity,
-    card,
-    convert,
-    demo,
-    doctor,
-    ensemble,
-    eval,
-    export,
-    finetune,
-    inspect,
-    ls,
-    merge,
-    preview,
-    push,
-    recipe,
-    sweep,
-    verify,
-)
 from surgeon.errors import ExitCode
+
+# Modules of this package, each with a command of its own name, in the order of the help.
+COMMANDS = (
+    "demo", "ls", "inspect", "convert", "eval", "sweep", "merge", "preview", "affinity", "finetune", "recipe",
+    "ensemble", "export", "verify", "card", "push", "doctor",
+)  # fmt: skip
+
+
+class LazyCommands(TyperGroup):
+    """Imports the module of a command when it is asked for, so that each answers without waiting for the others."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        if cmd_name in COMMANDS and self.commands[cmd_name] is None:
+            alone = typer.Typer()
+            alone.callback()(lambda: None)
+            importlib.import_module(f"surgeon.cli.{cmd_name}").add_to(alone)
+            group = typer.main.get_group(alone)
+            self.commands[cmd_name] = group.commands[cmd_name]
+        return self.commands.get(cmd_name)
+
 
 app = typer.Typer(
     name="surgeon",
+    cls=LazyCommands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -66,14 +74,6 @@ def _main(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a curve on a terminal without its characters is no reason to fail
-
-
-COMMANDS = (
-    demo, ls, inspect, convert, eval, sweep, merge, preview, affinity, finetune, recipe, ensemble, export, verify,
-    card, push, doctor,
-)  # fmt: skip
-for command in COMMANDS:
-    command.add_to(app)
 
 
 def main() -> None:

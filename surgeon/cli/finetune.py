@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.markup import escape
 from rich.table import Table
 
@@ -186,6 +185,8 @@ def finetune(
 
 def _changes(texts: list[str]) -> dict[str, Any]:
     """`key=value` with the value as YAML has it."""
+    import yaml
+
     changes = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from surgeon.augment.base import check_augments
 from surgeon.cli import completion, options, output
 from surgeon.errors import SurgeonError
 
@@ -43,6 +42,8 @@ def preview(
     ),
 ) -> None:
     """Draw images before and after an augmentation, with the labels that a mix gives them."""
+    from surgeon.augment.base import check_augments
+
     if name != ALL:
         check_augments([name])
     if path.suffix.lower() != ".png" or path.is_dir():
