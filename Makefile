@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 $(STAMP): pyproject.toml $(wildcard surgeon/native/*.[ch])
 	test -x $(PYTHON) || python3 -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[dev]"
 	touch $@
 
 demo: $(STAMP)

@@ -201,6 +201,8 @@ class Epoch(Result):
     validation: Metrics | None
     seconds: float
     images_per_second: float
+    left_out: int = 0
+    """Images that could not be read."""
 
 
 class FineTuning(Result):

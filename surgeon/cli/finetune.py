@@ -209,7 +209,8 @@ class Told:
 
     def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float) -> None:
         if self.headline:
-            output.say(f"{self.headline}: {count(self.epochs, 'epoch')} of {count(of, 'step')}")
+            resumed = f", resumed at epoch {epoch}, step {done}" if (epoch, done) != (1, 1) else ""
+            output.say(f"{self.headline}: {count(self.epochs, 'epoch')} of {count(of, 'step')}{resumed}")
             self.headline = ""
         whole = of * self.epochs
         self.bar("training", (epoch - 1) * of + done, whole, f"loss {loss:.3f}, accuracy {accuracy:.1%}")
@@ -223,6 +224,7 @@ class Told:
         output.say(
             f"epoch {epoch.number:>3}/{self.epochs}  loss {epoch.loss:.4f}  accuracy {epoch.accuracy:6.2%}{validation}"
             f"  [dim]{epoch.images_per_second:,.0f} images/s[/]"
+            + (f"  [yellow]{count(epoch.left_out, 'unreadable image')} left out[/]" if epoch.left_out else "")
         )
 
 

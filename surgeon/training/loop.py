@@ -54,8 +54,10 @@ class Running:
     correct: float = 0.0
     examples: float = 0.0
     seconds: float = 0.0
+    left_out: float = 0.0
 
-    def add(self, loss: float, outcome_correct: float, examples: int, seconds: float) -> None:
+    def add(self, loss: float, outcome_correct: float, examples: int, seconds: float, left_out: int) -> None:
+        self.left_out += left_out
         self.loss += loss * examples
         self.correct += outcome_correct
         self.examples += examples
@@ -127,7 +129,11 @@ class Trainer:
             self.step += 1
             now = time.perf_counter()
             self.running.add(
-                loss, float(sum(o.correct for o in outcomes)), sum(o.examples for o in outcomes), now - last
+                loss,
+                float(sum(o.correct for o in outcomes)),
+                sum(o.examples for o in outcomes),
+                now - last,
+                self.batch_size // self.processes.count - len(batch.labels),
             )
             last = now
             self._tell(loss)
@@ -231,7 +237,8 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         number = self.step // self.steps_per_epoch
-        sums = torch.tensor([self.running.loss, self.running.correct, self.running.examples], dtype=torch.float64)
+        running = self.running
+        sums = torch.tensor([running.loss, running.correct, running.examples, running.left_out], dtype=torch.float64)
         if self.processes.count > 1:
             sums = self.accelerator.reduce(sums.to(self.accelerator.device)).cpu()
             self._average_buffers()
@@ -247,6 +254,7 @@ class Trainer:
                 validation=metrics,
                 seconds=self.running.seconds,
                 images_per_second=float(sums[2]) / self.running.seconds,
+                left_out=int(sums[3]),
             )
         )
         self.running = Running()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,12 @@ from typing import Any
 from typer.testing import CliRunner
 
 from surgeon.cli.app import app
+
+# Its processes are copies of one that has imported everything, which takes a process of its own seconds.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["surgeon.cli.app", "surgeon.sweeping.operation", "surgeon.training.operation"])
+
+COMMAND_LINE = "from surgeon.cli.app import main; main()"
 
 # A program that runs a command and waits while it saves, to be stopped there.
 PAUSE_AFTER_WRITING_THE_WEIGHTS = """
@@ -74,6 +83,44 @@ def run(*arguments: str | Path, **environment: str) -> Outcome:
         command(*arguments), capture_output=True, text=True, env=os.environ | environment, check=False
     )
     return Outcome(finished.returncode, finished.stdout, finished.stderr)
+
+
+class Process:
+    """A program that runs in a process of its own, to be stopped there."""
+
+    def __init__(self, program: str, *arguments: str | Path, streams: Path) -> None:
+        self.files = [streams / f"std{name}-of-{time.monotonic_ns()}" for name in ("out", "err")]
+        given = (program, [str(argument) for argument in arguments], self.files, Path.cwd())
+        self.process = FORKS.Process(target=_run_program, args=given)
+        self.process.start()
+
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Wait for something that the program does before it ends."""
+        deadline = time.monotonic() + 120
+        while not reached():
+            assert self.process.is_alive(), self.files[1].read_text("utf-8")
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+    def has_printed(self, text: str) -> bool:
+        return self.files[0].exists() and text in self.files[0].read_text("utf-8")
+
+    def send(self, signal: int) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal)
+
+    def outcome(self) -> Outcome:
+        self.process.join(120)
+        assert self.process.exitcode is not None
+        return Outcome(self.process.exitcode, *(file.read_text("utf-8") for file in self.files))
+
+
+def _run_program(program: str, arguments: list[str], files: list[Path], folder: Path) -> None:
+    os.chdir(folder)
+    for stream, file in zip((1, 2), files, strict=True):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream)
+    sys.argv[1:] = arguments
+    exec(compile(program, "program", "exec"), {"__name__": "__main__"})
 
 
 def sentence(outcome: Outcome, code: int = 2) -> str:

@@ -19,7 +19,7 @@ import surgeon
 from surgeon.augment.base import Kind, augments
 from surgeon.inserts import inserts
 from surgeon.norms import norms
-from tests.cli.running import command, document, done, invoke, refusal
+from tests.cli.running import Process, command, document, done, invoke, refusal
 
 DIGITS = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "--batch-size", 20, "--workers", 0)
 QUICK = (*DIGITS, "--epochs", 2, "--set", "sweep=null")
@@ -89,11 +89,9 @@ def test_a_stopped_run_ends_with_the_same_weights(
     name: str, step: int, code: int, tmp_path: Path, uninterrupted: Path
 ) -> None:
     run = tmp_path / "run"
-    arguments = [str(argument) for argument in (*QUICK, "-o", run)]
     program = STOP_AT_STEP.format(step=step, signal=name)
-    python = command()[0]
-    stopped = subprocess.run([python, "-c", program, *arguments], capture_output=True, text=True, check=False)
-    assert stopped.returncode == code, stopped.stderr
+    stopped = Process(program, *QUICK, "-o", run, streams=tmp_path).outcome()
+    assert stopped.code == code, stopped.stderr
     assert not (run / "checkpoint").exists()
     done(*QUICK, "-o", run, "--resume")
     assert same(weights(run), weights(uninterrupted))
@@ -187,7 +185,7 @@ def test_a_full_disk_leaves_the_last_good_state(tmp_path: Path, monkeypatch: pyt
     assert "No space left" in message.stderr
     monkeypatch.undo()
     assert state.load_state(run).step == 4  # type: ignore[union-attr]
-    done(*QUICK, "-o", run, "--resume")
+    assert "resumed at epoch 2, step 1" in done(*QUICK, "-o", run, "--resume").stderr
 
 
 def test_resuming_a_finished_run_tells_its_result(uninterrupted: Path) -> None:
@@ -231,12 +229,10 @@ REWRITES = [("--bn", name) for name in norms] + [("--insert", name) for name in 
 def test_every_rewrite_and_insert_trains(rewrite: tuple[str, str], tmp_path: Path) -> None:
     options = {"ghost": ":size=5", "batch-group": ":channel_groups=2", "mode-group": ":modes=2"}
     spec = rewrite[1] + options.get(rewrite[1], "")
-    before = surgeon.inspect_model
     result = document(
         *(*QUICK, "--no-pretrained", "--epochs", 4, "--lr", 0.05, rewrite[0], spec, "-o", tmp_path / "run"),
         *("--augment", "standard:flip=false"),
     )
-    assert before is surgeon.inspect_model
     assert rewrite[1] in result["rewrites"]
     assert result["epochs"][-1]["loss"] < result["epochs"][0]["loss"]
     done("verify", tmp_path / "run" / "checkpoint")
@@ -374,7 +370,8 @@ def test_unreadable_images_leave_smaller_parts(tmp_path: Path) -> None:
         (data / "train" / name / "0.png").write_bytes(b"no image")
     options = ("finetune", "digits-resnet8", "--data", data, "--epochs", 1, "--workers", 0, "--set", "sweep=null")
     assert "/0.png of data cannot be read" in refusal(*options, "-o", tmp_path / "strict")
-    done(*options, "--no-pretrained", "--skip-bad", "--set", "accumulate=4", "-o", tmp_path / "run")
+    run = done(*options, "--no-pretrained", "--skip-bad", "--set", "accumulate=4", "-o", tmp_path / "run")
+    assert "2 unreadable images left out" in run.stderr
     small = invoke(*options, "--no-pretrained", "--skip-bad", "--batch-size", 2, "-o", tmp_path / "small")
     assert small.code == 2
     assert "use larger ones" in small.stderr.splitlines()[-1]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from surgeon.errors import SurgeonError
-from tests.cli.running import PAUSE_AFTER_WRITING_THE_WEIGHTS, command, contents, invoke, run, sentence
+from tests.cli.running import PAUSE_AFTER_WRITING_THE_WEIGHTS, Process, command, contents, invoke, run, sentence
 
 # --- Ctrl-C
 
@@ -28,25 +27,16 @@ def test_ctrl_c_at_any_moment(moment: str, here: Path, monkeypatch: pytest.Monke
     assert not list(here.iterdir())
 
 
-def test_a_real_ctrl_c_while_writing(here: Path) -> None:
+def test_a_real_ctrl_c_while_writing(here: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     arguments = ["convert", "digits-resnet8", "--bn", "example-weighted", "-o", "out"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PAUSE_AFTER_WRITING_THE_WEIGHTS, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "written\n"
-        assert list(contents(here))  # there is something to be left behind
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert said.startswith("Interrupted; nothing was left half-written.\n")
-    assert "Traceback" not in said
+    process = Process(PAUSE_AFTER_WRITING_THE_WEIGHTS, *arguments, streams=tmp_path_factory.mktemp("streams"))
+    process.wait_until(lambda: process.has_printed("written\n"))
+    assert list(contents(here))  # there is something to be left behind
+    process.send(signal.SIGINT)
+    outcome = process.outcome()
+    assert outcome.code == 130
+    assert outcome.stderr.startswith("Interrupted; nothing was left half-written.\n")
+    assert "Traceback" not in outcome.stderr
     assert not list(here.iterdir())
 
 

@@ -8,8 +8,6 @@ import os
 import pkgutil
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,7 +22,7 @@ from surgeon.record import find_problems
 from tests.cli.running import (
     FILES,
     PAUSE_AFTER_WRITING_THE_WEIGHTS,
-    Outcome,
+    Process,
     contents,
     done,
     invoke,
@@ -129,13 +127,13 @@ main()
 """
 
 
-def test_a_file_that_really_cannot_be_written_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_really_cannot_be_written_is_told_in_one_sentence(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """safetensors reports what the system says in an error of its own."""
-    arguments = [*CONVERT, "-o", str(tmp_path / "deep" / "out")]
-    finished = subprocess.run(
-        [sys.executable, "-c", LITTLE_ROOM, *arguments], capture_output=True, text=True, check=False
-    )
-    said = sentence(Outcome(finished.returncode, finished.stdout, finished.stderr), code=1)
+    streams = tmp_path_factory.mktemp("streams")
+    process = Process(LITTLE_ROOM, *CONVERT, "-o", tmp_path / "deep" / "out", streams=streams)
+    said = sentence(process.outcome(), code=1)
     assert said.startswith(f"Could not write {tmp_path / 'deep' / 'out'}")
     assert "File too large" in said
     assert not list(tmp_path.iterdir())
@@ -186,15 +184,10 @@ def test_files_can_be_read_by_others(model: nn.Module, tmp_path: Path) -> None:
 def killed(tmp_path: Path) -> Path:
     """What a conversion leaves that is killed after it has written the weights: no program can clean up then."""
     folder = tmp_path / "killed"
-    process = subprocess.Popen(
-        [sys.executable, "-c", PAUSE_AFTER_WRITING_THE_WEIGHTS, *CONVERT, "-o", str(folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "written\n"
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process = Process(PAUSE_AFTER_WRITING_THE_WEIGHTS, *CONVERT, "-o", folder, streams=tmp_path)
+    process.wait_until(lambda: process.has_printed("written\n"))
+    process.send(signal.SIGKILL)
+    process.outcome()
     return folder
 
 

@@ -154,6 +154,7 @@ def test_two_go_on_where_one_was(by_one: Path, tmp_path: Path) -> None:
     assert the_document(together) == result(by_one)
 
 
+@pytest.mark.long
 def test_an_image_that_one_of_two_cannot_read_ends_both(tmp_path: Path) -> None:
     """The error is told once, and nobody waits for the other."""
     folder = write_digits(tmp_path / "images")

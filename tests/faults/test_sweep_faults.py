@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,13 +16,25 @@ import torch
 
 import surgeon
 from surgeon.checkpoint import open_model
-from tests.cli.running import command, contents, document, done, refusal
+from tests.cli.running import COMMAND_LINE, Outcome, Process, contents, document, done, refusal
 from tests.cli.test_sweep import without_times, write_digits
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 DIGITS = ("--data", "digits", "--split", "validation")
 # Small batches, so that there are many blocks.
-LONG = ("sweep", "digits-resnet8", *DIGITS, "--batch-size", 8, "--alpha", "0:0.8:9", "--metric", "cross-entropy")
+LONG = (
+    "sweep",
+    "digits-resnet8",
+    *DIGITS,
+    "--limit",
+    200,
+    "--batch-size",
+    4,
+    "--alpha",
+    "0:0.8:9",
+    "--metric",
+    "cross-entropy",
+)
 SHORT = ("sweep", "digits-resnet8", *DIGITS, "--limit", 60, "--batch-size", 4, "--alpha", "0,0.3,0.6")
 
 
@@ -37,23 +47,12 @@ def lines(folder: Path) -> int:
     return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
 
-def stopped(arguments: tuple[object, ...], folder: Path, how: signal.Signals) -> subprocess.Popen[str]:
-    """A sweep in a process of its own that is stopped when it has journalled a few blocks."""
-    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # of which the last bits depend
-    process = subprocess.Popen(
-        command(*arguments, "-o", folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | threads,
-    )
-    deadline = time.monotonic() + 120
-    while lines(folder) < 3:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    process.send_signal(how)
-    return process
+def stopped(arguments: tuple[object, ...], folder: Path, how: signal.Signals) -> Outcome:
+    """What is left of a sweep in a process of its own that is stopped when it has journalled a few blocks."""
+    process = Process(COMMAND_LINE, *arguments, "-o", folder, streams=folder.parent)
+    process.wait_until(lambda: lines(folder) >= 3)
+    process.send(how)
+    return process.outcome()
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_killed_sweep_goes_on_to_the_same_result(tmp_path: Path, uninterrupted: Path) -> None:
     arguments, folder = (*LONG, "--method", "grid", "--confirm"), tmp_path / "out"
-    stopped(arguments, folder, signal.SIGKILL).communicate()
+    assert stopped(arguments, folder, signal.SIGKILL).code == -signal.SIGKILL
     assert not (folder / "result.json").exists()
     before = (folder / "journal.jsonl").read_bytes()
     assert 3 <= lines(folder) < lines(uninterrupted)
@@ -77,12 +76,11 @@ def test_a_killed_sweep_goes_on_to_the_same_result(tmp_path: Path, uninterrupted
 
 def test_an_interrupted_sweep_says_so_and_goes_on(tmp_path: Path, uninterrupted: Path) -> None:
     arguments, folder = (*LONG, "--method", "grid", "--confirm"), tmp_path / "out"
-    process = stopped(arguments, folder, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert stdout == ""
-    assert stderr.splitlines()[-1].startswith("Interrupted")
-    assert "Traceback" not in stderr
+    outcome = stopped(arguments, folder, signal.SIGINT)
+    assert outcome.code == 130
+    assert outcome.stdout == ""
+    assert outcome.stderr.splitlines()[-1].startswith("Interrupted")
+    assert "Traceback" not in outcome.stderr
     assert set(contents(folder)) == {"journal.jsonl"}
     done(*arguments, "-o", folder)
     assert result(folder) == result(uninterrupted)

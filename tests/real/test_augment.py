@@ -16,13 +16,17 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets-cache")
 
 
-@pytest.mark.parametrize(("name", "data", "size"), [("vh-mixup", "flowers102", 224), ("all", "cifar10", 32)])
+@pytest.mark.parametrize(
+    ("name", "data", "size"),
+    [("vh-mixup", "flowers102", 224), pytest.param("all", "cifar10", 32, marks=pytest.mark.long)],
+)
 def test_preview(name: str, data: str, size: int, shared: Path, tmp_path: Path) -> None:
     outcome = done("preview", name, "--data", shared / "data" / data, "--count", "8", "-o", tmp_path / "preview.png")
     assert f"(train), {size} px" in outcome.stderr
     assert Image.open(tmp_path / "preview.png").width > 1000
 
 
+@pytest.mark.long
 def test_affinity_of_a_network_that_knows_flips_and_crops(shared: Path) -> None:
     specs = ["standard", "colour-jitter", "strong", "mixup", "random-pixels", "gaussian-noise"]
     weights = shared / "data" / "weights" / "resnet20-12fca82f.th"

@@ -47,7 +47,7 @@ def logits_of(name: str, file: str, images: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("name", "file", "number", "correct", "cross_entropy"),
     [
-        ("cifar-resnet20", "resnet20-12fca82f.th", 5000, 4574, 0.4003),
+        pytest.param("cifar-resnet20", "resnet20-12fca82f.th", 5000, 4574, 0.4003, marks=pytest.mark.long),
         ("cifar-resnet56", "resnet56-4bfd9763.th", 1000, 926, 0.3596),
     ],
 )

@@ -113,7 +113,12 @@ def test_onnx_of_everything(rewrite: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rewrite", "folded"),
-    [("ghost", 7), ("batch-group:channel_groups=2", 7), ("split", 14), ("example-weighted:alpha=0.3", 0), ("mode", 0)],
+    [
+        ("ghost", 7),
+        ("split", 14),
+        ("example-weighted:alpha=0.3", 0),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in (("batch-group:channel_groups=2", 7), ("mode", 0))),
+    ],
 )
 def test_what_is_constant_is_folded(rewrite: str, folded: int, tmp_path: Path) -> None:
     loaded = small(rewrite)

@@ -45,7 +45,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], int, str, str, int]] = {
     "cifar resnet": (lambda: cifar.resnet20(), 9, "layer1.0", "layer3.2", 32),
     "cifar preact": (lambda: cifar.wide_resnet(10, 1, 10, 3), 3, "layer1.0", "layer3.0", 32),
 }  # fmt: skip
-every_network = pytest.mark.parametrize("name", NETWORKS)
+SLOW = {"timm regnet", "timm resnet14t", "timm mobilenetv2", "torchvision mobilenet"}
 
 
 def make(name: str) -> tuple[nn.Module, Tensor]:
@@ -54,7 +54,9 @@ def make(name: str) -> tuple[nn.Module, Tensor]:
     return randomise(build()).eval(), randn(2, 3, size, size)
 
 
-@every_network
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in NETWORKS]
+)
 def test_residual_additions_are_found_and_take_units(name: str) -> None:
     model, x = make(name)
     _, number, first, last, _ = NETWORKS[name]
