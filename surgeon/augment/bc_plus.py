@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surgeon.augment.blending import by_factors, mean_and_variance
+from surgeon.augment.blending import by_factors
 from surgeon.augment.mixing import Pairs, ShareConfig, mix
 
 if TYPE_CHECKING:
@@ -29,8 +29,15 @@ def balance(lam: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]
 @mix("bc-plus", paper="Tokozume et al., CVPR 2018", averages=True)
 def bc_plus(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa: ARG001
     """The average of both images around their means, weighted by contrast; the label takes the share drawn."""
-    lam, (mean, variance) = pairs.lam(), mean_and_variance(pairs.images)
-    deviation, partner = variance.sqrt(), pairs.partner
-    p, norm = balance(lam, deviation, deviation[partner])
+    import torch
+
+    from surgeon.native import mixing
+
+    images, partner, lam = pairs.images, pairs.partner, pairs.lam()
+    made = mixing.waves(images, partner, lam, SMALL)
+    if made is not None:
+        return made, lam
+    variance, mean = torch.var_mean(images.float(), (1, 2, 3), correction=0)
+    p, norm = balance(lam, variance.sqrt(), variance.sqrt()[partner])
     first, second = p / norm, (1 - p) / norm
     return by_factors(pairs, first, second, first * mean + second * mean[partner]), lam

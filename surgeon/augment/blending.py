@@ -6,8 +6,7 @@ boxes that are not read make the difference.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,57 +109,6 @@ def by_chance(pairs: Pairs, lam: Tensor, *, elements: bool = False) -> tuple[Ten
     if _channels_last(pairs.images):  # elements are drawn in the order in which they are in memory
         return _weighted(pairs, own.view(count, height, width, channels).permute(0, 3, 1, 2)), share
     return _weighted(pairs, own.view(pairs.images.shape)), share
-
-
-def mean_and_variance(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Over all elements of each float image, (N,) each; in float32, whatever its type."""
-    import torch
-
-    from surgeon.native import mixing
-
-    made = mixing.mean_and_variance(images)
-    if made is not None:
-        return made
-    variance, mean = torch.var_mean(images.float(), (1, 2, 3), correction=0)
-    return mean, variance
-
-
-class Moments(NamedTuple):
-    """The mean (N,) of each image and, around it, sums and sums of squares over its rows and over its columns."""
-
-    mean: Tensor
-    rows: Tensor
-    """(N, 2, H)"""
-    columns: Tensor
-    """(N, 2, W)"""
-
-
-def moments(images: Tensor) -> Moments:
-    """Those of float images; in float32, whatever their type."""
-    import torch
-
-    from surgeon.native import mixing
-
-    made = mixing.moments(images)
-    if made is not None:
-        return Moments(*made)
-    images = images.float()
-    mean = images.mean((1, 2, 3))
-    images = images - _column(mean, images)
-    sums = torch.stack([images.sum(1), images.square().sum(1)], 1)
-    return Moments(mean, sums.sum(3), sums.sum(2))
-
-
-def waves_by_cells(pairs: Pairs, mean: Tensor, rows: Tensor, columns: Tensor, cells: Tensor, norm: Tensor) -> Tensor:
-    """As `by_cells`, of images around their means (N,), and divided by `norm` (N,)."""
-    from surgeon.native import mixing
-
-    lines = _lines(columns, cells)
-    made = mixing.waves(pairs.images, pairs.partner, lines, rows, mean, norm)
-    if made is not None:
-        return made
-    around = replace(pairs, images=pairs.images - _column(mean, pairs.images))
-    return _by_lines(around, rows, lines) / _column(norm, pairs.images)
 
 
 def _lines(columns: Tensor, cells: Tensor) -> Tensor:

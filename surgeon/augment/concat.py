@@ -18,16 +18,21 @@ def first(count: Tensor, size: int) -> Tensor:
     return torch.arange(size, device=count.device) < count[:, None]
 
 
+def drawn_part(pairs: Pairs, size: int) -> Tensor:
+    """How many (N,) of the lines of an image, a drawn share of all; whole floats."""
+    return (pairs.lam() * size).round_()
+
+
 def top(pairs: Pairs) -> Tensor:
     """Truth values (N, H): the upper rows, a drawn share of all."""
     height = pairs.images.shape[2]
-    return first((pairs.lam() * height).round(), height)
+    return first(drawn_part(pairs, height), height)
 
 
 def left(pairs: Pairs) -> Tensor:
     """Truth values (N, W): the columns on the left, a drawn share of all."""
     width = pairs.images.shape[3]
-    return first((pairs.lam() * width).round(), width)
+    return first(drawn_part(pairs, width), width)
 
 
 @mix("vertical-concat")

@@ -31,8 +31,8 @@ def cutout(config: CutoutConfig, preprocessing: Preprocessing) -> BatchOperation
 
         draws = Draws(generator, images.device)
         side = config.size or usual_size(min(images.shape[2:]))
-        lengths = torch.where(draws.uniform(len(images)) < config.p, float(side), 0.0)[:, None].expand(-1, 2)
-        start, stop = draws.boxes(lengths, lengths.new_tensor(images.shape[2:]))
+        lengths = torch.where(draws.uniform(len(images)) < config.p, float(side), 0.0)[:, None].repeat(1, 2)
+        start, stop = draws.boxes(lengths, *images.shape[2:])
         places = (torch.arange(size, device=images.device) for size in images.shape[2:])
         rows, columns = ((at >= start[:, i, None]) & (at < stop[:, i, None]) for i, at in enumerate(places))
         box = rows[:, :, None] & columns[:, None]

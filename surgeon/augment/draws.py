@@ -49,12 +49,19 @@ class Draws:
         """One whole number for each bound, from 0 to the bound without it; whole floats, as the bounds are."""
         return (self.uniform(*bound.shape) * bound).floor()
 
-    def boxes(self, lengths: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    def boxes(self, lengths: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Start and stop (N, 2) of boxes with these lengths, in rows and columns; whole floats, as the lengths are.
 
-        The middle is anywhere in `sizes` (2,), and the box is cut off at the border.
+        The middle is anywhere in an image of this size, and the box is cut off at the border.
         """
-        start = self.uniform(*lengths.shape).mul_(sizes).sub_(lengths.div(2, rounding_mode="floor")).floor_()
+        from surgeon.native import mixing
+
+        middles = self.uniform(*lengths.shape)
+        placed = mixing.placed_boxes(middles, lengths, height, width)
+        if placed is not None:
+            return placed
+        sizes = lengths.new_tensor([height, width])
+        start = middles.mul_(sizes).sub_(lengths.div(2, rounding_mode="floor")).floor_()
         stop = (start + lengths).minimum(sizes)
         return start.clamp_(min=0), stop
 

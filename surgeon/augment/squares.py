@@ -18,9 +18,12 @@ def cutmix(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa:
     It has the share 1 - lam of the area and its middle anywhere; what is cut off at the border goes to
     the image's own share.
     """
+    import torch
+
+    height, width = pairs.images.shape[2:]
     part = (1 - pairs.lam()).sqrt_()  # of each side
-    sizes = part.new_tensor(pairs.images.shape[2:])
-    return by_boxes(pairs, *pairs.draws.boxes((part[:, None] * sizes).round_(), sizes))
+    lengths = torch.stack([part * height, part * width], 1).round_()
+    return by_boxes(pairs, *pairs.draws.boxes(lengths, height, width))
 
 
 @mix("random-square", config=MixConfig)
@@ -30,5 +33,5 @@ def random_square(pairs: Pairs, config: MixConfig) -> tuple[Tensor, Tensor]:  # 
 
     count, _, height, width = pairs.images.shape
     sizes = torch.tensor([height, width], dtype=torch.float32, device=pairs.images.device)
-    start, stop = pairs.draws.boxes(sizes.new_full((count, 2), min(height, width) // 2), sizes)
+    start, stop = pairs.draws.boxes(sizes.new_full((count, 2), min(height, width) // 2), height, width)
     return by_boxes(pairs, start, stop, pairs.draws.below(sizes - (stop - start) + 1))

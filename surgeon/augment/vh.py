@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from surgeon.augment.bc_plus import balance
-from surgeon.augment.blending import by_cells, moments, waves_by_cells
-from surgeon.augment.concat import left, top
+from surgeon.augment.bc_plus import SMALL, balance
+from surgeon.augment.blending import by_cells
+from surgeon.augment.concat import drawn_part, first, left, top
 from surgeon.augment.mixing import Pairs, ShareConfig, mix
 
 if TYPE_CHECKING:
@@ -32,18 +33,23 @@ def vh_bc_plus(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # n
     """BC+ of a vertical and a horizontal concatenation of both images around their means."""
     import torch
 
-    above, beside, lam = top(pairs), left(pairs), pairs.lam()
-    mean, rows, columns = moments(pairs.images)
-    vertical, horizontal = _deviation(rows, above, pairs), _deviation(columns, beside, pairs)
-    p, norm = balance(lam, vertical, horizontal)
-    share = torch.lerp(beside.float().mean(1), above.float().mean(1), lam)
-    return waves_by_cells(pairs, mean, above, beside, _cells(p), norm), share
+    from surgeon.native import mixing
+
+    height, width = pairs.images.shape[2:]
+    above, beside, lam = drawn_part(pairs, height), drawn_part(pairs, width), pairs.lam()
+    made = mixing.concats(pairs.images, pairs.partner, above, beside, lam, SMALL)
+    if made is None:
+        made = _with_torch(pairs, first(above, height), first(beside, width), lam)
+    return made, torch.lerp(beside / width, above / height, lam)
 
 
-def _deviation(sums: Tensor, own: Tensor, pairs: Pairs) -> Tensor:
-    """That of a concatenation, from the sums and sums of squares (N, 2, size) over the rows or columns of both."""
+def _with_torch(pairs: Pairs, above: Tensor, beside: Tensor, lam: Tensor) -> Tensor:
+    """What the kernel computes, by the own rows (N, H) and columns (N, W)."""
     import torch
 
-    chosen = torch.where(own[:, None], sums, sums.index_select(0, pairs.partner))
-    mean, square = chosen.sum(2).div_(pairs.images[0].numel()).unbind(1)
-    return (square - mean.square()).clamp_(min=0).sqrt_()
+    images = pairs.images - pairs.images.float().mean((1, 2, 3), keepdim=True).to(pairs.images.dtype)
+    others = images.index_select(0, pairs.partner)
+    concats = (torch.where(own, images, others).float() for own in (above[:, None, :, None], beside[:, None, None]))
+    p, norm = balance(lam, *(concat.std((1, 2, 3), correction=0) for concat in concats))
+    made, _ = by_cells(replace(pairs, images=images), above, beside, _cells(p))
+    return made / norm.to(made.dtype)[:, None, None, None]

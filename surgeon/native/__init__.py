@@ -46,20 +46,20 @@ def _declare(library: ctypes.CDLL) -> None:
 
 
 def _declare_mixing(library: ctypes.CDLL) -> None:
-    pointer, size, whole = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
+    pointer, size, number, whole = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
     pairs: list[Any] = [*[pointer] * 3, *[size] * 5]
     library.mix_lines.argtypes = [*pairs, *[pointer] * 3, whole]
     library.mix_evenly.argtypes = [*[pointer] * 3, *[size] * 2, *[pointer] * 3, whole]
-    library.mix_waves.argtypes = [*pairs, *[pointer] * 5, whole]
+    library.mix_concats.argtypes = [*pairs, *[pointer] * 3, number, *[pointer] * 3, whole]
     library.mix_noisily.argtypes = [*pairs, *[pointer] * 4, whole]
     library.mix_boxes.argtypes = [*pairs, *[pointer] * 4, whole]
     library.mix_chances.argtypes = [*pairs, *[pointer] * 4, whole]
-    library.moments.argtypes = [pointer, *[size] * 5, *[pointer] * 3, whole]
-    library.mean_and_variance.argtypes = [pointer, *[size] * 2, *[pointer] * 2, whole]
+    library.place_boxes.argtypes = [*[pointer] * 2, *[size] * 3, *[pointer] * 2]
+    library.mix_waves.argtypes = [*[pointer] * 3, *[size] * 2, pointer, number, *[pointer] * 2, whole]
     library.random_words.argtypes = [pointer, pointer, size, whole]
-    for name in ("evenly", "lines", "waves", "noisily", "boxes", "chances"):
+    for name in ("evenly", "lines", "waves", "concats", "noisily", "boxes", "chances"):
         getattr(library, f"mix_{name}").restype = None
-    library.moments.restype = library.mean_and_variance.restype = library.random_words.restype = None
+    library.place_boxes.restype = library.random_words.restype = None
 
 
 def available() -> bool:

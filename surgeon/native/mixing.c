@@ -3,6 +3,7 @@
  * Rows that come from one image alone are copied, and only what is used of an image is read: most
  * mixes are bound by memory. OpenMP's symbols are left open, as in example_weighted.c.
  */
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -95,6 +96,17 @@ void mix_lines(const float *x, float *y, const int64_t *partner, Size examples, 
         mix_rows(own + start * row, other + start * row, lines[kind], out + start * row, row, stop - start);
       }
     }
+  }
+}
+
+/* Start and stop (examples, 2) of boxes with these lengths, whose middles were drawn from 0 to 1 of each side. */
+void place_boxes(const float *middles, const float *lengths, Size examples, Size height, Size width, float *start,
+                 float *stop) {
+  for (Size i = 0; i < 2 * examples; i++) {
+    const float size = (float)(i % 2 ? width : height), begin = floorf(middles[i] * size - floorf(lengths[i] / 2));
+    const float end = begin + lengths[i];
+    start[i] = begin > 0 ? begin : 0;
+    stop[i] = end < size ? end : size;
   }
 }
 
@@ -233,14 +245,6 @@ static float squares_of(const float *x, Size n, float mean) {
   return sum;
 }
 
-void mean_and_variance(const float *x, Size examples, Size floats, float *mean, float *variance, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (Size n = 0; n < examples; n++) {
-    mean[n] = sum_of(x + n * floats, floats, 0.0f) / (float)floats;
-    variance[n] = squares_of(x + n * floats, floats, mean[n]) / (float)floats;
-  }
-}
-
 FOR_EVERY_CPU
 static void add_plane(const float *x, float mean, Size height, Size row, float *sums_of_rows, float *squares_of_rows,
                       float *sums_of_columns, float *squares_of_columns) {
@@ -259,46 +263,82 @@ static void add_plane(const float *x, float mean, Size height, Size row, float *
   }
 }
 
-/* The mean of each image and, around it, sums and sums of squares over each row (examples, 2, height) and each column
- * (examples, 2, width, items); both start at 0. */
-void moments(const float *x, Size examples, Size planes, Size height, Size width, Size items, float *mean, float *rows,
-             float *columns, int threads) {
-  const Size row = width * items, plane = height * row;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (Size n = 0; n < examples; n++) {
-    const float *image = x + n * planes * plane;
-    mean[n] = sum_of(image, planes * plane, 0.0f) / (float)(planes * plane);
-    for (Size p = 0; p < planes; p++)
-      add_plane(image + p * plane, mean[n], height, row, rows + 2 * n * height, rows + (2 * n + 1) * height,
-                columns + 2 * n * row, columns + (2 * n + 1) * row);
+/* Of a concatenation of an image's first lines (rows or columns) and the partner's others, by the sums and the sums of
+ * squares of both around their means, (lines) each. */
+static float deviation(const float *own, const float *other, Size lines, Size first, Size floats) {
+  float sum = 0.0f, square = 0.0f;
+  for (Size i = 0; i < lines; i++) {
+    const float *from = i < first ? own : other;
+    sum += from[i];
+    square += from[lines + i];
   }
+  sum /= (float)floats;
+  square = square / (float)floats - sum * sum;
+  return square > 0 ? sqrtf(square) : 0.0f;
 }
 
 FOR_EVERY_CPU
-static void weigh_waves(const float *own, const float *other, const float *weight, float own_mean, float other_mean,
+static void weigh_waves(const float *own, const float *other, float weight, float own_mean, float other_mean,
                         float scale, float *y, Size n) {
+  const float first = scale * weight, second = scale * (1.0f - weight);
 #pragma omp simd
-  for (Size i = 0; i < n; i++)
-    y[i] = scale * (weight[i] * (own[i] - own_mean) + (1.0f - weight[i]) * (other[i] - other_mean));
+  for (Size i = 0; i < n; i++) y[i] = first * (own[i] - own_mean) + second * (other[i] - other_mean);
 }
 
-/* As mix_lines, of images around their means (examples), and divided by `norm` (examples). */
-void mix_waves(const float *x, float *y, const int64_t *partner, Size examples, Size planes, Size height, Size width,
-               Size items, const float *weights, const uint8_t *rows, const float *mean, const float *norm,
-               float *spread, int threads) {
-  const Size row = width * items, plane = height * row;
+/* The weight of the first of two waves with these deviations, and what the mixture is multiplied by. */
+typedef struct {
+  float weight, scale;
+} Balance;
+
+static Balance balance(float lam, float first, float second) {
+  const float weight = lam * second / ((1.0f - lam) * first + lam * second);
+  return (Balance){weight, 1.0f / sqrtf(weight * weight + (1.0f - weight) * (1.0f - weight))};
+}
+
+/* Of images around their means: the upper `above` (examples) rows above the partner's others, and the left `beside`
+ * columns beside the partner's others, in a mixture with weights by `lam` and by both deviations. To work with:
+ * mean (examples), rows (examples, 2, height) and columns (examples, 2, width, items); the last two start at 0. */
+void mix_concats(const float *x, float *y, const int64_t *partner, Size examples, Size planes, Size height, Size width,
+                 Size items, const float *above, const float *beside, const float *lam, float small, float *mean,
+                 float *rows, float *columns, int threads) {
+  const Size row = width * items, plane = height * row, floats = planes * plane;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (Size n = 0; n < examples; n++) {
-    const float *lines = weights + 2 * n * width;
-    if (items > 1) {
-      spread_out(lines, 2 * width, items, spread + 2 * n * row);
-      lines = spread + 2 * n * row;
+    mean[n] = sum_of(x + n * floats, floats, 0.0f) / (float)floats;
+    for (Size p = 0; p < planes; p++)
+      add_plane(x + n * floats + p * plane, mean[n], height, row, rows + 2 * n * height, rows + (2 * n + 1) * height,
+                columns + 2 * n * row, columns + (2 * n + 1) * row);
+  }
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (Size n = 0; n < examples; n++) {
+    const Size other = (Size)partner[n], top = (Size)above[n], left = (Size)beside[n] * items;
+    const float vertical = deviation(rows + 2 * n * height, rows + 2 * other * height, height, top, floats) + small;
+    const float horizontal = deviation(columns + 2 * n * row, columns + 2 * other * row, row, left, floats) + small;
+    const Balance b = balance(lam[n], vertical, horizontal);
+    for (Size h = 0; h < planes * height; h++) {
+      const int upper = h % height < top;
+      const float *own = x + n * floats + h * row, *theirs = x + other * floats + h * row;
+      float *out = y + n * floats + h * row;
+      weigh_waves(own, theirs, upper ? 1.0f : 1.0f - b.weight, mean[n], mean[other], b.scale, out, left);
+      weigh_waves(own + left, theirs + left, upper ? b.weight : 0.0f, mean[n], mean[other], b.scale, out + left,
+                  row - left);
     }
-    for (Size p = 0; p < planes; p++) {
-      const Size own = (n * planes + p) * plane, other = ((Size)partner[n] * planes + p) * plane;
-      for (Size h = 0; h < height; h++)
-        weigh_waves(x + own + h * row, x + other + h * row, lines + rows[n * height + h] * row, mean[n],
-                    mean[partner[n]], 1.0f / norm[n], y + own + h * row, row);
-    }
+  }
+}
+
+/* Both images around their means, with weights by `lam` (examples) and by their deviations. To work with: mean and
+ * deviation (examples). */
+void mix_waves(const float *x, float *y, const int64_t *partner, Size examples, Size floats, const float *lam,
+               float small, float *mean, float *deviation, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (Size n = 0; n < examples; n++) {
+    mean[n] = sum_of(x + n * floats, floats, 0.0f) / (float)floats;
+    deviation[n] = sqrtf(squares_of(x + n * floats, floats, mean[n]) / (float)floats) + small;
+  }
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (Size n = 0; n < examples; n++) {
+    const Size other = (Size)partner[n];
+    const Balance b = balance(lam[n], deviation[n], deviation[other]);
+    weigh_waves(x + n * floats, x + other * floats, b.weight, mean[n], mean[other], b.scale, y + n * floats, floats);
   }
 }

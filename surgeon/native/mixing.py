@@ -37,15 +37,31 @@ def lines(x: Tensor, partner: Tensor, weights: Tensor, rows: Tensor) -> Tensor |
     return y
 
 
-def waves(x: Tensor, partner: Tensor, weights: Tensor, rows: Tensor, mean: Tensor, norm: Tensor) -> Tensor | None:
-    """As `lines`, of images around their means (N,), and divided by `norm` (N,)."""
-    shape, library = _shape(x, partner, weights, rows, mean, norm), _library()
-    if shape is None or library is None or not _plain(weights, mean, norm):
+def waves(x: Tensor, partner: Tensor, lam: Tensor, small: float) -> Tensor | None:
+    """BC+ with share `lam` (N,)."""
+    shape, library = _shape(x, partner, lam), _library()
+    if shape is None or library is None or not _plain(lam):
         return None
-    y, spread = torch.empty_like(x), x.new_empty(weights.shape[0], 2, shape[3] * shape[4])
+    y, mean, deviation = torch.empty_like(x), torch.empty_like(lam), torch.empty_like(lam)
     library.mix_waves(
-        x.data_ptr(), y.data_ptr(), partner.data_ptr(), *shape, weights.data_ptr(), rows.data_ptr(),
-        mean.data_ptr(), norm.data_ptr(), spread.data_ptr(), torch.get_num_threads(),
+        x.data_ptr(), y.data_ptr(), partner.data_ptr(), shape[0], x.numel() // shape[0],
+        lam.data_ptr(), small, mean.data_ptr(), deviation.data_ptr(), torch.get_num_threads(),
+    )  # fmt: skip
+    return y
+
+
+def concats(x: Tensor, partner: Tensor, above: Tensor, beside: Tensor, lam: Tensor, small: float) -> Tensor | None:
+    """BC+ with share `lam` (N,) of two concatenations, by how many rows and columns (N,) of each are its own."""
+    shape, library = _shape(x, partner, above, beside, lam), _library()
+    if shape is None or library is None or not _plain(above, beside, lam):
+        return None
+    examples, _, height, width, items = shape
+    y, mean = torch.empty_like(x), x.new_empty(examples)
+    rows, columns = x.new_zeros(examples, 2, height), x.new_zeros(examples, 2, width, items)
+    library.mix_concats(
+        x.data_ptr(), y.data_ptr(), partner.data_ptr(), *shape,
+        above.data_ptr(), beside.data_ptr(), lam.data_ptr(), small,
+        mean.data_ptr(), rows.data_ptr(), columns.data_ptr(), torch.get_num_threads(),
     )  # fmt: skip
     return y
 
@@ -91,31 +107,16 @@ def chances(x: Tensor, partner: Tensor, drawn: Tensor, limits: Tensor) -> tuple[
     return y, count
 
 
-def mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Over all elements of each image, (N,) each."""
-    shape, library = _shape(x), _library()
-    if shape is None or library is None:
+def placed_boxes(middles: Tensor, lengths: Tensor, height: int, width: int) -> tuple[Tensor, Tensor] | None:
+    """Start and stop (N, 2) of boxes with these lengths, whose middles (N, 2) are drawn from 0 to 1 of each side."""
+    library = _library()
+    if library is None or being_traced() or not _plain(middles, lengths) or not _contiguous(middles, lengths):
         return None
-    mean, variance = x.new_empty(2, shape[0])
-    library.mean_and_variance(
-        x.data_ptr(), shape[0], x.numel() // shape[0], mean.data_ptr(), variance.data_ptr(), torch.get_num_threads()
+    start, stop = torch.empty_like(lengths), torch.empty_like(lengths)
+    library.place_boxes(
+        middles.data_ptr(), lengths.data_ptr(), len(lengths), height, width, start.data_ptr(), stop.data_ptr()
     )
-    return mean, variance
-
-
-def moments(x: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Means (N,) and, around them, sums and sums of squares over each row (N, 2, H) and column (N, 2, W)."""
-    shape, library = _shape(x), _library()
-    if shape is None or library is None:
-        return None
-    examples, _, height, width, items = shape
-    mean, rows, columns = (
-        x.new_empty(examples),
-        x.new_zeros(examples, 2, height),
-        x.new_zeros(examples, 2, width, items),
-    )
-    library.moments(x.data_ptr(), *shape, mean.data_ptr(), rows.data_ptr(), columns.data_ptr(), torch.get_num_threads())
-    return mean, rows, columns[..., 0] if items == 1 else columns.sum(3)
+    return start, stop
 
 
 def random_words(seed: Tensor, count: int) -> Tensor | None:

@@ -45,8 +45,8 @@ each_mix = pytest.mark.parametrize("name", MIXES)
 
 
 def without_kernels(patch: pytest.MonkeyPatch) -> None:
-    computing = ("evenly", "lines", "waves", "noisily", "boxes", "chances")
-    for name in (*computing, "mean_and_variance", "moments", "random_words"):
+    computing = ("evenly", "lines", "waves", "concats", "noisily", "boxes", "chances")
+    for name in (*computing, "placed_boxes", "random_words"):
         patch.setattr(kernels, name, lambda *_: None)
 
 
