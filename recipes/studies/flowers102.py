@@ -21,13 +21,14 @@ from safetensors.torch import load_file
 MODEL = "tf_efficientnet_lite0"
 UNMIXED = ["--set", "augment=standard:scale=0.35", "--set", "unmixed_epochs=0"]
 RUNS = {
+    "linear-probe": ["--recipe", "transfer-plain-small", "--freeze-backbone"],
     "plain": ["--recipe", "transfer-plain-small"],
     "four": ["--recipe", "flowers102-small", *UNMIXED],
     "vh-mixup": ["--recipe", "flowers102-small"],
     "snapshots": ["--recipe", "flowers102-small", *UNMIXED, "--snapshots", "3"],
 }
-AVERAGED = ("vh-mixup", "snapshots")
-"""Two runs of a seed whose last networks are averaged."""
+CANDIDATES = ("plain", "four", "vh-mixup", "snapshots")
+"""Runs among whose networks validation images choose those to average."""
 
 
 def surgeon(*arguments: object) -> None:
@@ -44,6 +45,15 @@ def train(name: str, seed: int, given: argparse.Namespace) -> Path:
         where = ["--weights", given.weights, "--data", given.data, "--seed", seed, "-o", folder]
         surgeon("finetune", MODEL, *where, *RUNS[name], *resume, *begun)
     return folder
+
+
+def chosen(candidates: list[Path], seed: int, given: argparse.Namespace) -> list[Path]:
+    """Those that make the average better on the validation images, the best one first."""
+    folder = given.output / f"chosen-{seed}"
+    if not (folder / "result.json").is_file():
+        surgeon("ensemble", *candidates, "--data", given.data, "--greedy", "--tta", "flip", "-o", folder)
+    choice = json.loads((folder / "result.json").read_text(encoding="utf-8"))["choice"]
+    return [Path(step["member"]) for step in choice["steps"] if step["kept"]]
 
 
 def correct(members: list[Path], given: argparse.Namespace, tta: str | None) -> np.ndarray:
@@ -71,11 +81,14 @@ def main() -> None:
         folders = {name: train(name, seed, given) for name in RUNS}
         members = {name: [folder / "checkpoint"] for name, folder in folders.items()}
         members["mean of three snapshots"] = sorted((folders["snapshots"] / "snapshots").glob("*"))
-        members[" and ".join(AVERAGED)] = [folders[name] / "checkpoint" for name in AVERAGED]
+        members["chosen"] = chosen([folders[name] / "checkpoint" for name in CANDIDATES], seed, given)
         for name, of_row in members.items():
             for tta in (None, "flip"):
                 row = name + (", and its mirror image" if tta else "")
                 right.setdefault(row, []).append(correct(of_row, given, tta))
+    if given.seeds > 1:
+        two = [given.output / f"plain-{seed}" / "checkpoint" for seed in range(2)]
+        right["two plain networks, and their mirror images"] = [correct(two, given, "flip")]
     rows = {}
     plain = np.mean(right["plain"], axis=0)
     for name, seeds in right.items():
@@ -89,7 +102,7 @@ def main() -> None:
             "high": gain + half,
         }
         print(
-            f"{name:24} {100 * np.mean(accuracies):6.2f}%  seeds {' '.join(f'{100 * a:.2f}' for a in accuracies)}"
+            f"{name:44} {100 * np.mean(accuracies):6.2f}%  seeds {' '.join(f'{100 * a:.2f}' for a in accuracies)}"
             f"  gain {100 * gain:+.2f} ({100 * (gain - half):+.2f} to {100 * (gain + half):+.2f})"
         )
     (given.output / "table.json").write_text(json.dumps(rows, indent=2) + "\n")

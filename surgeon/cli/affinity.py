@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, options, output
+from surgeon.cli.groups import Images, Opening, unfolded
 from surgeon.errors import count
 from surgeon.report.wording import difference, preprocessing_text
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("affinity")(output.reporting_errors(affinity))
+    app.command("affinity")(output.reporting_errors(unfolded(affinity)))
 
 
 def affinity(
@@ -32,25 +33,11 @@ def affinity(
             autocompletion=completion.augments,
         ),
     ] = None,
-    split: options.Split = None,
-    limit: options.Limit = None,
     seed: options.Seed = 0,
-    skip_bad: options.SkipBad = False,
-    image_column: options.ImageColumn = None,
-    label_column: options.LabelColumn = None,
-    input_size: options.InputSize = None,
-    crop_pct: options.CropPct = None,
-    interpolation: options.Interpolation = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    batch_size: options.BatchSize = None,
-    workers: options.Workers = None,
-    device: options.Device = None,
-    precision: options.PrecisionOption = "float32",
-    weights: options.Weights = None,
-    pretrained: options.Pretrained = True,
-    num_classes: options.NumClasses = None,
     as_json: options.Json = False,
+    *,
+    images: Images,
+    opening: Opening,
 ) -> None:
     """Accuracy on augmented minus on clean images: near 0, an augmentation looks like what the network knows."""
     from surgeon.augment.base import check_augments
@@ -59,31 +46,9 @@ def affinity(
     check_model_name(model)
     check_augments(augment or ())
     with output.working("Loading torch and timm…"):
-        from surgeon import checkpoint
         from surgeon.affinity import run_affinity
-        from surgeon.cli.request import task_request
-    request = task_request(
-        data=data,
-        split=split,
-        limit=limit,
-        image_column=image_column,
-        label_column=label_column,
-        skip_bad=skip_bad,
-        merge="logits",
-        batch_size=batch_size,
-        workers=workers,
-        device=device,
-        precision=precision,
-        images={
-            "input_size": input_size,
-            "crop_pct": crop_pct,
-            "interpolation": interpolation,
-            "mean": mean,
-            "std": std,
-        },
-    )
-    with output.working(f"Opening {model}…"):
-        loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
+    request = images.request(data)
+    loaded = opening.open(model)
     with output.progress_bar("images/s") as bar:
         result = run_affinity(loaded, request, augment or (), seed, bar)
     if as_json:

@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, output
-from surgeon.cli.options import Json, Model, NumClasses, Pretrained, Weights
+from surgeon.cli.groups import Opening, unfolded
+from surgeon.cli.options import Json, Model
 from surgeon.errors import SurgeonError, count
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("convert")(output.reporting_errors(convert))
+    app.command("convert")(output.reporting_errors(unfolded(convert)))
 
 
 def convert(
@@ -52,9 +53,6 @@ def convert(
             help="Only these layers: globs ('layer[34].*'), stem, stage2, last, depth=0.5-1; several with commas.",
         ),
     ] = None,
-    weights: Weights = None,
-    pretrained: Pretrained = True,
-    num_classes: NumClasses = None,
     destination: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder; default: ./MODEL-REWRITES."),
@@ -62,6 +60,8 @@ def convert(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change and write nothing.")] = False,
     as_json: Json = False,
+    *,
+    opening: Opening,
 ) -> None:
     """Rewrite BatchNorm layers or insert units, prove that nothing else changed, and write a checkpoint."""
     from surgeon.models.names import check_model_name
@@ -76,13 +76,12 @@ def convert(
     folder = destination or default_destination(model, [*bn, *insert])
     check_model_name(model)
     with output.working("Loading torch and timm…"):
-        from surgeon import checkpoint
         from surgeon.atomic import check_destination
         from surgeon.conversion import perform_conversion, plan_conversion
     if not dry_run:
         check_destination(folder, overwrite)
-    with output.working(f"Opening {model}…"):
-        loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
+    loaded = opening.open(model)
+    with output.working("Planning…"):
         conversion = plan_conversion(loaded, bn, layers, insert)
     if not dry_run:
         with output.working("Rewriting and comparing with the original…"):

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, options, output
+from surgeon.cli.groups import Images, unfolded
 from surgeon.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text, short_names
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("ensemble")(output.reporting_errors(ensemble))
+    app.command("ensemble")(output.reporting_errors(unfolded(ensemble)))
 
 
 def ensemble(
@@ -31,8 +32,6 @@ def ensemble(
         ),
     ],
     data: options.Data,
-    split: options.Split = None,
-    limit: options.Limit = None,
     merge: Annotated[
         str,
         typer.Option(
@@ -72,19 +71,9 @@ def ensemble(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
     tta: options.Tta = None,
-    skip_bad: options.SkipBad = False,
-    image_column: options.ImageColumn = None,
-    label_column: options.LabelColumn = None,
-    input_size: options.InputSize = None,
-    crop_pct: options.CropPct = None,
-    interpolation: options.Interpolation = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    batch_size: options.BatchSize = None,
-    workers: options.Workers = None,
-    device: options.Device = None,
-    precision: options.PrecisionOption = "float32",
     as_json: options.Json = False,
+    *,
+    images: Images,
 ) -> None:
     """Average the predictions of several networks, or their weights, and say what that brings over the best of them."""
     from surgeon.ensembling.names import check_member_names
@@ -97,31 +86,10 @@ def ensemble(
         raise SurgeonError("--choose-split says what --greedy chooses on: pass both.")
     with output.working("Loading torch and timm…"):
         from surgeon.atomic import check_destination
-        from surgeon.cli.request import task_request
         from surgeon.ensembling.members import open_members
         from surgeon.ensembling.operation import EnsembleRequest, run_ensemble
     request = EnsembleRequest(
-        task=task_request(
-            data=data,
-            split=split,
-            limit=limit,
-            image_column=image_column,
-            label_column=label_column,
-            skip_bad=skip_bad,
-            tta=tta,
-            merge=merge,
-            batch_size=batch_size,
-            workers=workers,
-            device=device,
-            precision=precision,
-            images={
-                "input_size": input_size,
-                "crop_pct": crop_pct,
-                "interpolation": interpolation,
-                "mean": mean,
-                "std": std,
-            },
-        ),
+        task=images.request(data, tta, merge),
         metric=metric,
         greedy=greedy,
         choose_split=choose_split,

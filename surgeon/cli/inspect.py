@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import output
-from surgeon.cli.options import Json, Limit, Model, NumClasses, Pretrained, Split, Weights
+from surgeon.cli.groups import Opening, unfolded
+from surgeon.cli.options import Json, Limit, Model, Split
 from surgeon.errors import SurgeonError, count
 
 if TYPE_CHECKING:
@@ -23,14 +24,11 @@ BAR = 20
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("inspect")(output.reporting_errors(inspect))
+    app.command("inspect")(output.reporting_errors(unfolded(inspect)))
 
 
 def inspect(
     model: Model,
-    weights: Weights = None,
-    pretrained: Pretrained = True,
-    num_classes: NumClasses = None,
     data: Annotated[
         str | None,
         typer.Option("--data", metavar="DATA", help="Show how the gates of mode layers divide these images."),
@@ -38,17 +36,17 @@ def inspect(
     split: Split = None,
     limit: Limit = None,
     as_json: Json = False,
+    *,
+    opening: Opening,
 ) -> None:
     """Show every normalisation layer: kind, what is fused into it, its statistics' health."""
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
     with output.working("Loading torch and timm…"):
-        from surgeon import checkpoint
         from surgeon.models.sources import example_inputs
         from surgeon.surgery.inspect import inspect_model
-    with output.working(f"Opening {model}…"):
-        loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
+    loaded = opening.open(model)
     with output.working("Tracing the paths to the output…"):
         inspection = inspect_model(loaded.model, loaded.name, example_inputs(loaded.origin, examples=1))
     if data is not None:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, options, output
+from surgeon.cli.groups import Images, Opening, unfolded
 from surgeon.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text
 
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("sweep")(output.reporting_errors(sweep))
+    app.command("sweep")(output.reporting_errors(unfolded(sweep)))
 
 
 def sweep(
     model: options.Model,
     data: options.Data,
-    split: options.Split = None,
-    limit: options.Limit = None,
     alpha: Annotated[
         str | None,
         typer.Option("--alpha", metavar="VALUES", help="FROM:TO:COUNT, or single values; default: 0:0.2:21."),
@@ -78,22 +77,10 @@ def sweep(
     ] = False,
     tta: options.Tta = None,
     merge: options.MergeHow = "logits",
-    skip_bad: options.SkipBad = False,
-    image_column: options.ImageColumn = None,
-    label_column: options.LabelColumn = None,
-    input_size: options.InputSize = None,
-    crop_pct: options.CropPct = None,
-    interpolation: options.Interpolation = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    batch_size: options.BatchSize = None,
-    workers: options.Workers = None,
-    device: options.Device = None,
-    precision: options.PrecisionOption = "float32",
-    weights: options.Weights = None,
-    pretrained: options.Pretrained = True,
-    num_classes: options.NumClasses = None,
     as_json: options.Json = False,
+    *,
+    images: Images,
+    opening: Opening,
 ) -> None:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
     from surgeon.metrics import metrics
@@ -114,33 +101,11 @@ def sweep(
         raise SurgeonError("--apply writes a checkpoint, but there is no folder for it.", "Pass one with -o DIR.")
     check_model_name(model)
     with output.working("Loading torch and timm…"):
-        from surgeon import checkpoint
-        from surgeon.cli.request import task_request
         from surgeon.results import Learning, Method
         from surgeon.sweeping.operation import SweepRequest, check_output, run_sweep
     kinds = {Learning.PER_LAYER: per_layer, Learning.PER_CHANNEL: per_channel}
     request = SweepRequest(
-        task=task_request(
-            data=data,
-            split=split,
-            limit=limit,
-            image_column=image_column,
-            label_column=label_column,
-            skip_bad=skip_bad,
-            tta=tta,
-            merge=merge,
-            batch_size=batch_size,
-            workers=workers,
-            device=device,
-            precision=precision,
-            images={
-                "input_size": input_size,
-                "crop_pct": crop_pct,
-                "interpolation": interpolation,
-                "mean": mean,
-                "std": std,
-            },
-        ),
+        task=images.request(data, tta, merge),
         values=values,
         axis="alpha" if share is None else "lambda",
         metric=metric,
@@ -156,8 +121,7 @@ def sweep(
     )
     if folder is not None:
         check_output(folder, overwrite)
-    with output.working(f"Opening {model}…"):
-        loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
+    loaded = opening.open(model)
     with output.progress_bar("batches/s") as bar:
         result = run_sweep(
             loaded,

@@ -1,0 +1,106 @@
+"""Groups of options that several commands share, each one parameter of a command's function.
+
+Typer wants every option in a function's signature: `unfolded` puts them there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from surgeon.cli import options, output
+from surgeon.errors import SurgeonError
+
+if TYPE_CHECKING:
+    from surgeon.models.sources import LoadedModel
+    from surgeon.task import Request
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Which weights a model gets."""
+
+    weights: options.Weights = None
+    pretrained: options.Pretrained = True
+    num_classes: options.NumClasses = None
+
+    def open(self, model: str) -> LoadedModel:
+        from surgeon import checkpoint
+
+        with output.working(f"Opening {model}…"):
+            return checkpoint.open_model(model, **asdict(self))
+
+
+@dataclass(frozen=True)
+class Images:
+    """Which images a network sees, and how."""
+
+    split: options.Split = None
+    limit: options.Limit = None
+    skip_bad: options.SkipBad = False
+    image_column: options.ImageColumn = None
+    label_column: options.LabelColumn = None
+    input_size: options.InputSize = None
+    crop_pct: options.CropPct = None
+    interpolation: options.Interpolation = None
+    mean: options.Mean = None
+    std: options.Std = None
+    batch_size: options.BatchSize = None
+    workers: options.Workers = None
+    device: options.Device = None
+    precision: options.PrecisionOption = "float32"
+
+    def request(self, data: str, tta: str | None = None, merge: str = "logits") -> Request:
+        """What has to be predicted, checked."""
+        from surgeon.compute import Precision
+        from surgeon.task import ImageOptions, Request
+        from surgeon.tta import Merge
+
+        given = asdict(self) | {name: _numbers(getattr(self, name), f"--{name}") for name in ("mean", "std")}
+        of_images = {field.name: given.pop(field.name) for field in fields(ImageOptions)}
+        precision = output.one_of(Precision, given.pop("precision"), "--precision")
+        return Request(
+            data=data,
+            tta=tta,
+            merge=output.one_of(Merge, merge, "--merge"),
+            precision=precision,
+            images=ImageOptions(**of_images),
+            **given,
+        )
+
+
+def _numbers(text: str | None, option: str) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise SurgeonError(f"{option} cannot be {text!r}.", "Write numbers with commas: 0.485,0.456,0.406.") from None
+
+
+def unfolded(command: Callable[..., R]) -> Callable[..., R]:
+    """A command that takes the options of its groups one by one, as Typer hands them over."""
+    parameters: dict[str, inspect.Parameter] = {}
+    groups: dict[str, Any] = {}
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+            parameters |= inspect.signature(groups[name], eval_str=True).parameters
+        else:
+            parameters[name] = parameter
+
+    @wraps(command)
+    def run(**given: Any) -> R:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return command(**given)
+
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters.values()]
+    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    return run
