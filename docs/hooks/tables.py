@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from surgeon.augment.base import augments
@@ -108,6 +111,20 @@ def recipe_keys(_: Any = None) -> str:
     return table(["key", "default", "values", "meaning"], rows)
 
 
+def record(path: str) -> str:
+    """Every field of a record with its type and the text under it, read from the source without importing torch."""
+    module, _, name = path.rpartition(".")
+    source = find_spec(module).origin  # type: ignore[union-attr]
+    tree = ast.parse(Path(str(source)).read_text(encoding="utf-8"))
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name).body
+    rows = []
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign):
+            text = ast.unparse(following).strip("'\"") if isinstance(following, ast.Expr) else ""
+            rows.append([f"`{ast.unparse(node.target)}`", cell(f"`{ast.unparse(node.annotation)}`"), cell(text)])
+    return table(["field", "type", ""], rows)
+
+
 def recipes_page() -> str:
     """Every shipped recipe with its command and what to expect, then every key."""
     parts = [RECIPES]
@@ -131,4 +148,5 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "metrics": all_metrics,
     "views": all_views,
     "recipe-keys": recipe_keys,
+    "record": record,
 }
