@@ -192,7 +192,8 @@ def moex() -> Figure:
     partners = torch.arange(len(x)).roll(-1)
     y = exchange_moments(x, partners, "pono")
     figure, axes = panels(len(x), 3.9, rows=3)
-    rows = {"image": images[chosen, 0], "features": x.mean(1), "with the next\none's moments": y.mean(1)}
+    channel = int(x.var((0, 2, 3)).argmax())
+    rows = {"image": images[chosen, 0], "one channel": x[:, channel], "with the next\none's moments": y[:, channel]}
     for number, (name, pictures) in enumerate(rows.items()):
         for column, picture in enumerate(pictures):
             panel = axes[number * len(x) + column]
