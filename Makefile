@@ -2,7 +2,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all bench lint types
+.PHONY: demo test test-all bench lint types docs
 
 $(STAMP): pyproject.toml $(wildcard surgeon/native/*.[ch])
 	test -x $(PYTHON) || python3 -m venv $(VENV)
@@ -20,10 +20,14 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(VENV)/bin/mypy
 
-test: lint types
+# Into site/; a broken link or anchor, or a page in no menu, is an error (but not with --quiet, which silences the count).
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+test: lint types docs
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2 -m "not zoo and not long"
 
-test-all: lint types
+test-all: lint types docs
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2
 
 bench: $(STAMP)

@@ -55,7 +55,10 @@ class Manner:
 
 
 def evaluate(model: nn.Module, batches: Iterable[Any]) -> Metrics:
-    """All metrics of a network on any iterable of (images, labels), such as a DataLoader."""
+    """All metrics of a network on any iterable of (images, labels), such as a DataLoader.
+
+    Images are preprocessed as the network expects them. It is evaluated where it is and left as it was.
+    """
     return summarise(score(model, batches))
 
 

@@ -27,14 +27,17 @@ def convert(
 ) -> nn.Module:
     """Rewrite the BatchNorm layers of any network, or insert units, and return it with its plan as `model.surgery`.
 
-    >>> convert(model, "ghost", size=16)
-    >>> convert(model, "ghost:size=16", "example-weighted:alpha=0.05", layers="layer[34].*")
-    >>> convert(model, "example-weighted", alpha={"*": 0.02, "layer4.*": 0.3})
-    >>> convert(model, "crossnorm", "selfnorm", inputs=(images,))
+    A rewrite or insert is written `name` or `name:key=value,key=value`; the options of a single one may be
+    keywords instead. The given model is left as it is unless `inplace`. Every rewritten layer is checked
+    against the original at the rewrite's identity setting. `layers` is a pattern of the names of those to
+    rewrite. `inputs` are example inputs, which show where units stand; a network of timm's, or one that
+    surgeon opened, needs none.
 
-    The given model is left as it is unless `inplace`. Every rewritten layer is checked against the
-    original at the rewrite's identity setting. `inputs` are example inputs, which show where units stand;
-    a network of timm's, or one that surgeon opened, needs none.
+    Examples:
+        >>> convert(model, "ghost", size=16)
+        >>> convert(model, "ghost:size=16", "example-weighted:alpha=0.05", layers="layer[34].*")
+        >>> convert(model, "example-weighted", alpha={"*": 0.02, "layer4.*": 0.3})
+        >>> convert(model, "crossnorm", "selfnorm", inputs=(images,))
     """
     requests, units = inserts_among(rewrites)
     if options:

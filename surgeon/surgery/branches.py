@@ -40,8 +40,9 @@ def split_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
 def branch(model: nn.Module, name: str) -> Iterator[None]:
     """Within this block the network takes one branch: `main`, `aux`, or `halves` of each batch.
 
-    >>> with surgeon.branch(model, "halves"):
-    ...     logits = model(torch.cat([weak_images, strong_images]))
+    Examples:
+        >>> with surgeon.branch(model, "halves"):
+        ...     logits = model(torch.cat([weak_images, strong_images]))
     """
     with _router(model).taking(Branch(name)):
         yield

@@ -68,7 +68,11 @@ class Inspection(BaseModel):
 
 
 def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | None = None) -> Inspection:
-    """Report on each norm layer; with example inputs, also on the paths to the output."""
+    """Report on each norm layer: its kind, what is fused into it, its rewrites and its statistics' health.
+
+    With example inputs it also says of each layer whether a path without another norm leads from it to the
+    output. `name` is what the report calls the network.
+    """
     layers = list(adapters.norm_layers(model))
     open_layers = layers_with_norm_free_path(model, [layer.module for layer in layers], inputs)
     reports = [_report(layer, None if open_layers is None else layer.module in open_layers) for layer in layers]

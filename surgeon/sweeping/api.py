@@ -36,14 +36,15 @@ def sweep(
 ) -> Sweep:
     """Find the best alpha for a network on any sized iterable of (images, labels), such as a DataLoader.
 
-    >>> result = surgeon.sweep(model, validation_loader, alphas=[0, 0.02, 0.05], confirm_on=test_loader)
-    >>> result.chosen, result.summary
-
     A network without example-weighted layers is left as it is, and a converted copy is swept; one that
     has them is left at the best setting. `method="race"` saves most of the work, but the loader has to
     give its images in random order. `learn=["per-layer"]` also fits one alpha per layer (or
     `"per-channel"`), which needs images to confirm on; the loader then is gone through several times,
     and has to give the same batches each time.
+
+    Examples:
+        >>> result = surgeon.sweep(model, validation_loader, alphas=[0, 0.02, 0.05], confirm_on=test_loader)
+        >>> result.chosen, result.summary
     """
     kinds = tuple(_one_of(Learning, kind, "learn") for kind in learn)
     if kinds and confirm_on is None:

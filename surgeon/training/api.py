@@ -38,8 +38,12 @@ def finetune(
 ) -> FineTuning:
     """What `surgeon finetune` does, with any key of a recipe as a keyword.
 
-    >>> result = surgeon.finetune("resnet50", "path/to/folder", "runs/mine", epochs=20, bn="ghost:size=16")
-    >>> model = surgeon.load(result.checkpoint)
+    `model`, `data` and `recipe` are what the command takes; `output` is the folder of the run. The options
+    that are not keys of a recipe have the meaning that they have there.
+
+    Examples:
+        >>> result = surgeon.finetune("resnet50", "path/to/folder", "runs/mine", epochs=20, bn="ghost:size=16")
+        >>> model = surgeon.load(result.checkpoint)
     """
     request = FinetuneRequest(
         task=Request(data=str(data), workers=workers),

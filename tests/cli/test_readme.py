@@ -1,4 +1,4 @@
-"""The README's commands and programs run as they are written."""
+"""The commands and programs of the README and of every page of the documentation run as they are written."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from surgeon.augment.base import augments
+from surgeon.inserts import inserts
+from surgeon.norms import norms
 from tests.cli.running import done
 
 PROJECT = Path(__file__).parents[2]
-PAGES = [
-    "README.md",
-    *(f"docs/{name}.md" for name in ("augment", "checkpoints", "ensembles", "export", "finetune", "methods", "sweeps")),
-]
+PAGES = ["README.md", *sorted(str(page.relative_to(PROJECT)) for page in (PROJECT / "docs").rglob("*.md"))]
+EXTENDING = "docs/extending.md"
 NEEDS_NETWORK = "needs the network"
 
 
@@ -25,22 +25,26 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (PROJECT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
-COMMANDS = [line for page in PAGES for block in blocks(page, "bash") for line in block.splitlines() if line.strip()]
-OFFLINE = [command for command in COMMANDS if NEEDS_NETWORK not in command]
-PROGRAMS = [(page, program) for page in PAGES for program in blocks(page, "python")]
+def commands(page: str) -> list[str]:
+    """Those that need no network, in order."""
+    lines = [line for block in blocks(page, "bash") for line in block.splitlines() if line.strip()]
+    return [line for line in lines if NEEDS_NETWORK not in line]
 
 
-def run(arguments: list[str], folder: Path) -> None:
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+PROGRAMS = [(page, program) for page in PAGES if page != EXTENDING for program in blocks(page, "python")]
 
 
-def test_every_offline_command_in_order() -> None:
-    assert len(OFFLINE) >= 6
-    for command in OFFLINE:
+@pytest.mark.parametrize("page", filter(commands, PAGES))
+def test_every_offline_command_of_a_page_in_order(page: str) -> None:
+    for command in commands(page):
         program, *arguments = shlex.split(command, comments=True)
         assert program == "surgeon"
         done(*arguments)
+
+
+@pytest.mark.parametrize("program", [program for _, program in PROGRAMS], ids=[page for page, _ in PROGRAMS])
+def test_program(program: str) -> None:
+    exec(compile(program, "program", "exec"), {"__name__": "__main__"})
 
 
 def test_the_page_on_augmentation_names_every_one() -> None:
@@ -48,13 +52,26 @@ def test_the_page_on_augmentation_names_every_one() -> None:
     assert [name for name in augments if f"`{name}`" not in table] == []
 
 
-def test_a_normalisation_in_one_file(tmp_path: Path) -> None:
-    (variant,) = blocks("CONTRIBUTING.md", "python")
-    (tmp_path / "noisy.py").write_text(variant)
-    use = "import noisy, torch, surgeon; print(surgeon.convert(torch.nn.BatchNorm2d(4), 'noisy', sigma=1.0))"
-    run(["-c", use], tmp_path)
+def test_every_rewrite_and_insert_has_a_page_with_its_options() -> None:
+    for kind, names in (("norms", norms), ("inserts", inserts)):
+        for name in names:
+            assert f"<!-- table: {kind} {name} -->" in (PROJECT / f"docs/methods/{name}.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("program", [program for _, program in PROGRAMS], ids=[page for page, _ in PROGRAMS])
-def test_program(program: str) -> None:
-    exec(compile(program, "program", "exec"), {"__name__": "__main__"})
+def test_a_norm_an_insert_and_an_augmentation_in_one_file_each(tmp_path: Path) -> None:
+    """In a process of their own: what they register would stay in this one."""
+    for name, program in zip(("noisy", "scaled_noise", "dimmed"), blocks(EXTENDING, "python"), strict=True):
+        (tmp_path / f"{name}.py").write_text(program)
+    use = """
+import dimmed, noisy, scaled_noise, torch, surgeon
+from PIL import Image
+from surgeon.augment.pipeline import build
+from surgeon.models.sources import Preprocessing
+network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+print(surgeon.convert(network, "noisy", sigma=1.0))
+print(surgeon.convert(network, "scaled-noise:site=1", inputs=(torch.randn(2, 3, 8, 8),)))
+(dim,) = build(["dimmed:least=0.2"], Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,))).image
+assert dim(Image.new("L", (8, 8), 200)).getpixel((0, 0)) < 200
+"""
+    finished = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr

@@ -1,0 +1,152 @@
+"""Tables that follow the registries and recipes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from surgeon.augment.base import augments
+from surgeon.inserts import inserts
+from surgeon.metrics import metrics
+from surgeon.norms import norms
+from surgeon.options import Options
+from surgeon.training.recipe import Recipe, header_of, shipped_recipes
+from surgeon.tta import views
+
+RECIPES = """# Recipes
+
+What `surgeon finetune --recipe NAME` takes: a YAML file of keys and values, in which unknown keys are errors. `surgeon
+recipe show NAME` prints one, `surgeon recipe copy NAME mine.yaml` gives you one to change, and `--set KEY=VALUE`
+changes one key. [Fine-tuning](finetune.md) says what a run does and leaves, [results](results.md) what we measured.
+"""
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def cell(text: str) -> str:
+    """Text that may stand in a table, and that Markdown takes for nothing else."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "`true`", False: "`false`", None: "none"}[value]
+    if isinstance(value, tuple | list):
+        return ", ".join(f"`{item}`" for item in value) or "none"
+    return f"`{value}`"
+
+
+def _values(field: dict[str, Any]) -> str:
+    """What an option may be, read from its JSON schema."""
+    if "anyOf" in field:
+        kinds = [_values(kind) for kind in field["anyOf"] if kind.get("type") != "null"]
+        return " or ".join(dict.fromkeys(filter(None, kinds)))
+    if "enum" in field or "const" in field:
+        return ", ".join(f"`{choice}`" for choice in field.get("enum", [field.get("const")]))
+    if field.get("type") == "array":
+        return f"a list of {_values(field['items'])}" if "items" in field else "a list"
+    kind = {"integer": "whole number", "number": "number", "boolean": "`true`, `false`", "string": "text"}
+    bounds = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    limits = " ".join(f"{word} {field[bound]:g}" for bound, word in bounds.items() if bound in field)
+    return f"{kind.get(str(field.get('type')), '')} {limits}".strip()
+
+
+def options(config: type[Options]) -> str:
+    """Every option of one config: default, values, meaning."""
+    fields = config.model_json_schema().get("properties", {})
+    if not fields:
+        return "It has no options.\n"
+    rows = [
+        [f"`{name}`", _value(config.model_fields[name].default), _values(field), cell(field.get("description", ""))]
+        for name, field in fields.items()
+    ]
+    return table(["option", "default", "values", "meaning"], rows)
+
+
+def of_norm(name: str) -> str:
+    return options(norms[name].config)
+
+
+def of_insert(name: str) -> str:
+    return options(inserts[name].config)
+
+
+def all_augments(_: Any) -> str:
+    rows = [
+        [
+            f"`{name}`",
+            ", ".join(f"`{key}={field.default}`" for key, field in augments[name].config.model_fields.items()),
+        ]
+        for name in augments
+    ]
+    return table(["augmentation", "options and their defaults"], rows)
+
+
+def all_metrics(_: Any) -> str:
+    found = [metrics[name] for name in metrics]
+    rows = [[f"`{m.name}`", cell(m.summary), "higher" if m.higher_is_better else "lower"] for m in found]
+    return table(["`--metric`", "what it is", "better"], rows)
+
+
+def all_views(_: Any) -> str:
+    return table(
+        ["`--tta`", "views", "what they are"],
+        [[f"`{name}`", str(views[name].count), cell(views[name].summary)] for name in views],
+    )
+
+
+def recipe_keys(_: Any = None) -> str:
+    fields = Recipe.model_json_schema()["properties"]
+    rows = [
+        [f"`{name}`", _value(Recipe.model_fields[name].default), _values(field), cell(field.get("description", ""))]
+        for name, field in fields.items()
+    ]
+    return table(["key", "default", "values", "meaning"], rows)
+
+
+def record(path: str) -> str:
+    """Every field of a record with its type and the text under it, read from the source without importing torch."""
+    module, _, name = path.rpartition(".")
+    source = find_spec(module).origin  # type: ignore[union-attr]
+    tree = ast.parse(Path(str(source)).read_text(encoding="utf-8"))
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name).body
+    rows = []
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign):
+            text = ast.unparse(following).strip("'\"") if isinstance(following, ast.Expr) else ""
+            rows.append([f"`{ast.unparse(node.target)}`", cell(f"`{ast.unparse(node.annotation)}`"), cell(text)])
+    return table(["field", "type", ""], rows)
+
+
+def recipes_page() -> str:
+    """Every shipped recipe with its command and what to expect, then every key."""
+    parts = [RECIPES]
+    for name, path in shipped_recipes().items():
+        header = header_of(path)
+        settings = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+        parts += [
+            f"## {name}\n\n{cell(header.summary)}\n",
+            f"```text\n{header.command}\n```\n",
+            f"Expected: {cell(header.expected.replace('docs/results.md', '[results](results.md)'))}\n",
+            "```yaml\n" + "\n".join(settings).strip() + "\n```\n",
+        ]
+    parts.append(f"## Every key\n\n{recipe_keys()}")
+    return "\n".join(parts)
+
+
+TABLES: dict[str, Callable[[Any], str]] = {
+    "norms": of_norm,
+    "inserts": of_insert,
+    "augments": all_augments,
+    "metrics": all_metrics,
+    "views": all_views,
+    "recipe-keys": recipe_keys,
+    "record": record,
+}

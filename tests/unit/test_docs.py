@@ -1,0 +1,91 @@
+"""What the documentation is built from: pages and tables that follow the program, formulas, figures."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image
+
+from surgeon.cli.app import COMMANDS, app
+from surgeon.inserts import inserts
+from surgeon.norms import norms
+from surgeon.training.recipe import Recipe, shipped_recipes
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.append(str(DOCS / "figures"))
+draw = importlib.import_module("draw")
+TRAINED = ("mode", "mode-group", "selfnorm")
+
+Hook = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Hook:
+    """Import one of the modules that mkdocs runs, the way mkdocs does."""
+    monkeypatch.syspath_prepend(str(DOCS / "hooks"))
+    return importlib.import_module
+
+
+def test_the_page_on_the_command_line_shows_every_option_of_every_command(hook: Hook) -> None:
+    page = hook("commands").page()
+    group = typer.main.get_command(app)
+    context = group.make_context("surgeon", [], resilient_parsing=True)
+    for name in COMMANDS:
+        assert f"\n## surgeon {name}" in page
+        section = page.partition(f"\n## surgeon {name} ")[2].partition("\n## ")[0]
+        for parameter in group.get_command(context, name).params:
+            for option in [*parameter.opts, *parameter.secondary_opts]:
+                assert not option.startswith("--") or f"`{option}" in section, (name, option)
+
+
+def test_tables_name_every_option_key_and_recipe(hook: Hook) -> None:
+    tables = hook("tables")
+    for kind, registry in (("norms", norms), ("inserts", inserts)):
+        for name in registry:
+            table = tables.TABLES[kind](name)
+            assert [key for key in registry[name].config.model_fields if f"| `{key}` |" not in table] == []
+    page = tables.recipes_page()
+    assert [name for name in shipped_recipes() if f"\n## {name}\n" not in page] == []
+    assert [key for key in Recipe.model_fields if f"| `{key}` |" not in page] == []
+
+
+def test_tables_tell_what_an_option_may_be(hook: Hook) -> None:
+    table = hook("tables").TABLES["norms"]("ghost")
+    assert "| `size` | `32` | whole number from 1 | Examples per group in training. |" in table
+    assert "| `running` | `batch` | `batch`, `groups` |" in table
+
+
+def test_a_field_of_a_record_has_its_type_and_text(hook: Hook) -> None:
+    table = hook("tables").TABLES["record"]("surgeon.results.Sweep")
+    assert "| `chosen` | `float` | The best single value. |" in table
+
+
+def test_formulas_become_mathml_or_fail(hook: Hook) -> None:
+    maths = hook("maths")
+    html = maths.fence(r"\begin{split} y &= \gamma x \\ &= z \end{split}", "math", "formula")
+    assert html.startswith('<div class="formula"><math')
+    assert html.count("<mtr>") == 2
+    for unknown in (r"\begin{aligned} a &= b \end{aligned}", r"\nosuchcommand x"):
+        with pytest.raises(maths.SuperFencesException):
+            maths.fence(unknown, "math", "formula")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in TRAINED else ()) for name in draw.FIGURES]
+)
+def test_a_figure_shows_something_and_is_small(name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.png"
+    draw.save(draw.FIGURES[name](), file)
+    pixels = np.asarray(Image.open(file).convert("L"), dtype=float)
+    assert pixels.std() > 10
+    assert file.stat().st_size < 60_000
+    committed = Image.open(draw.IMAGES / file.name)
+    assert committed.size == Image.open(file).size
+    assert f"images/methods/{name}.png" in (DOCS / "methods" / f"{name}.md").read_text("utf-8")
