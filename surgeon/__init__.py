@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from surgeon.augment.pipeline import mixer
     from surgeon.checkpoint import load, save
     from surgeon.errors import SurgeonError
     from surgeon.losses import CutMix, exchanged_loss
@@ -37,6 +38,7 @@ __all__ = [
     "gate_usage",
     "inspect_model",
     "load",
+    "mixer",
     "save",
     "sweep",
 ]
@@ -54,6 +56,7 @@ _HOMES = {
     "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint",
+    "mixer": "surgeon.augment.pipeline",
     "save": "surgeon.checkpoint",
     "sweep": "surgeon.sweeping.api",
 }
