@@ -16,14 +16,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import surgeon
 from surgeon.atomic import check_destination, staged
-from surgeon.errors import SurgeonError
+from surgeon.errors import ExitCode, SurgeonError
 from surgeon.models.catalog import CATALOG
+from surgeon.models.hub import (
+    cached_file,
+    careful,
+    hub_file,
+    not_loaded,
+    repository_of,
+    stop_waiting_for_unreachable_hub,
+)
 from surgeon.models.sources import (
     LoadedModel,
     ModelSource,
@@ -58,25 +66,79 @@ ASSETS = Path(__file__).parent / "assets"
 def open_model(
     name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None
 ) -> LoadedModel:
-    """Any MODEL of the command line: a checkpoint folder, a bundled model, or an architecture's name."""
-    folder = ASSETS / name if name in CATALOG and (ASSETS / name / SURGERY).is_file() else Path(name)
-    if (folder / SURGERY).is_file() and weights is None and (pretrained or folder == Path(name)):
-        if num_classes is not None or not pretrained:
-            option = "--no-pretrained" if not pretrained else "--num-classes"
-            raise SurgeonError(f"{option} does not go with a checkpoint folder, which has its own weights and classes.")
-        loaded = load_checkpoint(folder)
-        loaded.name = name
-        return loaded
-    return load_model(name, weights=weights, pretrained=pretrained, num_classes=num_classes)
+    """Any MODEL of the command line: a checkpoint, here or on the hub, a bundled model, or an architecture's name."""
+    folder = _checkpoint_named(name) if weights is None else None
+    if folder is None or (folder == ASSETS / name and not pretrained):
+        return load_model(name, weights=weights, pretrained=pretrained, num_classes=num_classes)
+    if num_classes is not None or not pretrained:
+        option = "--no-pretrained" if not pretrained else "--num-classes"
+        raise SurgeonError(f"{option} does not go with a checkpoint, which has its own weights and classes.")
+    loaded = load_checkpoint(folder)
+    loaded.name = name
+    return loaded
+
+
+def _checkpoint_named(name: str) -> Path | None:
+    """The folder of the checkpoint that a MODEL names; None if it names something else."""
+    if repository_of(name) is not None:
+        return from_hub(name)
+    folders = (*([ASSETS / name] if name in CATALOG else []), Path(name))
+    return next((folder for folder in folders if (folder / SURGERY).is_file()), None)
+
+
+def from_hub(name: str) -> Path | None:
+    """The files of a checkpoint on the hub, all of one commit, in its cache; None if there is another kind of model."""
+    repository, revision = repository_of(name) or (name, None)
+    stop_waiting_for_unreachable_hub()
+    try:
+        with careful():
+            record = hub_file(repository, SURGERY, revision)
+            if record is None:
+                _refuse_half_a_checkpoint(name, cached_file(repository, WEIGHTS, revision))
+                return None
+            missing = [file for file in (WEIGHTS, CONFIG) if hub_file(repository, file, record.parent.name) is None]
+    except (OSError, ValueError) as error:
+        raise not_loaded(name, error, True) from error
+    if missing:
+        raise SurgeonError(
+            f"The checkpoint {name!r} is incomplete: its {missing[0]} is not there.",
+            "If the hub could not be reached, open it once where it can.",
+            ExitCode.FAILED,
+        )
+    return record.parent
+
+
+def _refuse_half_a_checkpoint(name: str, weights: Path | None) -> None:
+    """timm leaves only weights and settings in the cache, which are another network without the record."""
+    if weights is None:
+        return
+    with safe_open(weights, "pt") as file:
+        converted = "surgeon" in (file.metadata() or {})
+    if converted:
+        raise SurgeonError(
+            f"The weights of {name!r} are those of a surgeon checkpoint, but its {SURGERY} is not beside them.",
+            "If the hub could not be reached, open it once where it can.",
+            ExitCode.FAILED,
+        )
+
+
+def folder_of(path: str | Path) -> Path:
+    """The folder of a checkpoint that is given by its path, or as `hf-hub:OWNER/NAME`."""
+    if repository_of(str(path)) is None:
+        return Path(path)
+    folder = from_hub(str(path))
+    if folder is None:
+        raise SurgeonError(f"{str(path)!r} is not a surgeon checkpoint: there is no {SURGERY}.")
+    return folder
 
 
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """The converted network of a checkpoint, in evaluation mode, with its plan as `model.surgery`.
 
-    A network that neither timm nor torchvision can build is passed as `model`, unconverted; it is
-    converted and filled in place.
+    `path` is a folder, or `hf-hub:OWNER/NAME`. A network that neither timm nor torchvision can build is passed
+    as `model`, unconverted; it is converted and filled in place.
     """
-    return load_checkpoint(Path(path), model).model
+    return load_checkpoint(folder_of(path), model).model
 
 
 def load_checkpoint(folder: Path, model: nn.Module | None = None) -> LoadedModel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, metadata, requires
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 import surgeon
 from surgeon.errors import count, listing
+from surgeon.registry import PluginWarning
 from surgeon.versions import DISTRIBUTION, kernels_file, version_of
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class Health(BaseModel):
 def examine() -> Health:
     """Look at everything; a look that fails is a finding too."""
     looks: tuple[Callable[[], Iterator[Finding]], ...] = (
-        _versions, _requirements, _extras, _imports, _devices, _kernels, _memory, _cache, _hub, _prediction,
+        _versions, _requirements, _extras, _imports, _plugins, _devices, _kernels, _memory, _cache, _hub, _prediction,
     )  # fmt: skip
     findings = [finding for look in looks for finding in _carefully(look)]
     return Health(healthy=all(f.state is not State.BROKEN for f in findings), findings=tuple(findings))
@@ -112,6 +114,29 @@ def _extras() -> Iterator[Finding]:
     advice = f"If you want them: pip install '{DISTRIBUTION}[{','.join(others)}]'" if others else ""
     value = f"{listing(there) or 'none'} installed" + (f"; without {listing(others)}" if others else "")
     yield Finding(name="extras", value=value, advice=advice)
+
+
+def _plugins() -> Iterator[Finding]:
+    """Packages that add rewrites, inserts, augmentations, metrics or views through entry points."""
+    from surgeon.augment.base import augments
+    from surgeon.inserts import inserts
+    from surgeon.metrics import metrics
+    from surgeon.norms import norms
+    from surgeon.tta import views
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)  # told here
+        found = [plugin for registry in (norms, inserts, augments, metrics, views) for plugin in registry.plugins]
+    for package, version in dict.fromkeys((plugin.package, plugin.version) for plugin in found):
+        theirs = [plugin for plugin in found if plugin.package == package]
+        added = [f"{registry.kind} {name}" for plugin in theirs for registry, name in plugin.added]
+        problems = dict.fromkeys(f"{plugin.module}: {plugin.problem}" for plugin in theirs if plugin.problem)
+        value = f"{package} {version}: {'; '.join(problems) or listing(added, limit=20) or 'adds nothing'}"
+        if problems:
+            advice = f"It is left out: update it, or run pip uninstall {package}"
+            yield Finding(name="plugin", state=State.NOTE, value=value, advice=advice)
+        else:
+            yield Finding(name="plugin", value=value)
 
 
 def _needs(extra: str) -> list[Requirement]:

@@ -1,4 +1,4 @@
-"""The `eval` command's whole operation: predict the images, measure, and tell what test-time augmentation brought."""
+"""The `eval` command's whole operation: predict the images, measure, tell what views brought, and write a report."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from surgeon import checkpoint
+from surgeon.atomic import staged
+from surgeon.breakdown import break_down
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batch
 from surgeon.errors import ExitCode, SurgeonError
@@ -18,10 +20,13 @@ from surgeon.gains import gain_over
 from surgeon.metrics import Metrics, Scores, metrics, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.processes import Processes
+from surgeon.report.evaluation import evaluation_page, evaluation_picture
 from surgeon.results import AgainstOneView, Evaluation
 from surgeon.scoring import score
 from surgeon.surgery.temperature import set_temperature, temperature_of
 from surgeon.task import Request, Task, prepare
+
+RESULT, PICTURE, PAGE, CHECKPOINT = "result.json", "evaluation.png", "report.html", "checkpoint"
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, the number of images done and the number of all."""
@@ -33,26 +38,23 @@ def run_evaluation(
     progress: Progress,
     *,
     save_logits: Path | None = None,
-    save_with_temperature: Path | None = None,
-    overwrite: bool = False,
+    output: Path | None = None,
+    with_temperature: bool = False,
     images: ImageSet | None = None,
 ) -> Evaluation:
-    """Evaluate a network on a data set; with several views, also on one for comparison."""
+    """Evaluate a network on a data set; with several views, also on one for comparison.
+
+    A report is written to the folder `output`, and `with_temperature` a checkpoint with the fitted one beside it.
+    """
     processes = Processes.launched()
     task = prepare(loaded, request, images)
     measured = _measure(task, processes, progress, keep_logits=save_logits is not None)
     one_view = _measure(task.with_one_view(), processes, progress) if task.views else None
     figures = summarise(measured.scores)
 
-    def write() -> None:
-        if save_logits is not None:
-            _write(measured.logits, save_logits)
-        if save_with_temperature is not None:
-            _save(loaded, figures, f"{request.data}, split {task.image_set.split}", save_with_temperature, overwrite)
-
-    processes.only_first(write)
+    checkpoint_folder = output / CHECKPOINT if output is not None and with_temperature else None
     plan = getattr(loaded.model, "surgery", None)
-    return Evaluation(
+    result = Evaluation(
         model=loaded.name,
         data=request.data,
         split=task.image_set.split,
@@ -64,12 +66,31 @@ def run_evaluation(
         views=task.view_count,
         against_one_view=_against(one_view, measured) if one_view else None,
         metrics=figures,
+        breakdown=break_down(measured.scores.images(), task.image_set, loaded.class_names) if output else None,
         bad_images=tuple(measured.bad),
         seconds=measured.seconds,
         images_per_second=len(measured.scores) / measured.seconds,
         logits_file=str(save_logits) if save_logits is not None else None,
-        checkpoint=str(save_with_temperature) if save_with_temperature is not None else None,
+        checkpoint=str(checkpoint_folder) if checkpoint_folder is not None else None,
     )
+
+    def write() -> None:
+        if save_logits is not None:
+            _write(measured.logits, save_logits)
+        if checkpoint_folder is not None:
+            _save(loaded, figures, f"{request.data}, split {task.image_set.split}", checkpoint_folder)
+        if output is not None:
+            _report(result, output)
+
+    processes.only_first(write)
+    return result
+
+
+def _report(result: Evaluation, folder: Path) -> None:
+    with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
+        (stage / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        evaluation_picture(result, stage / PICTURE)
+        (stage / PAGE).write_text(evaluation_page(result), encoding="utf-8")
 
 
 @dataclass
@@ -122,7 +143,7 @@ def _against(one_view: _Measured, measured: _Measured) -> AgainstOneView:
     )
 
 
-def _save(loaded: LoadedModel, figures: Metrics, images: str, folder: Path, overwrite: bool) -> None:
+def _save(loaded: LoadedModel, figures: Metrics, images: str, folder: Path) -> None:
     """The network as it is, with the fitted temperature on top of the one it may have."""
     if figures.temperature is None:
         raise SurgeonError("The cross-entropy is infinite at every temperature, so there is none to store.")
@@ -131,7 +152,7 @@ def _save(loaded: LoadedModel, figures: Metrics, images: str, folder: Path, over
         f"{images}, {figures.images:,} images: a temperature of {figures.temperature:.4f}, fitted on them, takes the "
         f"cross-entropy from {figures.cross_entropy:.4f} to {figures.scaled_cross_entropy:.4f}."
     )
-    checkpoint.save(loaded.model, folder, origin=loaded.origin, findings=[finding], overwrite=overwrite)
+    checkpoint.save(loaded.model, folder, origin=loaded.origin, findings=[finding], overwrite=True)
 
 
 def _write(kept: list[tuple[Tensor, Batch]], path: Path) -> None:

@@ -77,6 +77,61 @@ class AgainstOneView(Result):
     times_the_time: float
 
 
+class ConfidenceBin(Result):
+    """Images whose confidence lies above `low` and up to `high`."""
+
+    low: float
+    high: float
+    images: int
+    confidence: float
+    """Their mean."""
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+
+
+class ClassFigures(Result):
+    """How the images of one class were classified."""
+
+    name: str
+    images: int
+    correct: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    predicted: int
+    """Images of any class that were taken for it."""
+
+
+class Confusion(Result):
+    """Images of one class that were taken for another."""
+
+    actual: str
+    predicted: str
+    images: int
+    share: float
+    """Of the images of the class."""
+
+
+class Mistake(Result):
+    """A wrong prediction that the network was sure of."""
+
+    image: str
+    actual: str
+    predicted: str
+    confidence: float
+
+
+class Breakdown(Result):
+    """What lies behind the figures of an evaluation; the longest lists are cut to what people look at."""
+
+    bins: tuple[ConfidenceBin, ...]
+    """All that hold images."""
+    classes: tuple[ClassFigures, ...]
+    confusions: tuple[Confusion, ...]
+    mistakes: tuple[Mistake, ...]
+
+
 class Evaluation(Result):
     """The result of an evaluation."""
 
@@ -91,6 +146,8 @@ class Evaluation(Result):
     views: int
     against_one_view: AgainstOneView | None
     metrics: Metrics
+    breakdown: Breakdown | None = None
+    """For the report, if that was asked for."""
     bad_images: tuple[str, ...]
     seconds: float
     images_per_second: float

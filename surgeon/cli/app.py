@@ -8,6 +8,7 @@ import importlib
 import os
 import platform
 import sys
+import warnings
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -81,6 +82,8 @@ def main() -> None:
     # Importing torch makes a million objects that live to the end. Searching them for garbage while
     # they are made, and taking them apart one by one at exit, takes seconds.
     gc.set_threshold(200_000)
+    if "_SURGEON_COMPLETE" in os.environ:  # the shell asks, in the middle of a line
+        warnings.simplefilter("ignore")
     try:
         app()
     except KeyboardInterrupt:

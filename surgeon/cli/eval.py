@@ -51,12 +51,13 @@ def evaluate(
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
     temperature: Annotated[
-        bool, typer.Option("--temperature", help="Write a checkpoint with the fitted temperature to DIR.")
+        bool, typer.Option("--temperature", help="Also write a checkpoint with the fitted temperature.")
     ] = False,
     folder: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where --temperature writes the checkpoint.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Result, picture, page; with --temperature a checkpoint."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
     weights: options.Weights = None,
     pretrained: options.Pretrained = True,
     num_classes: options.NumClasses = None,
@@ -66,8 +67,8 @@ def evaluate(
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
-    if temperature is not (folder is not None):
-        raise SurgeonError("--temperature and -o DIR go together: a checkpoint with the fitted temperature, and where.")
+    if temperature and folder is None:
+        raise SurgeonError("--temperature writes a checkpoint and needs a place for it.", "Pass one with -o DIR.")
     if temperature and branch == "aux":
         raise SurgeonError(
             "A checkpoint predicts by its main branch, so it cannot take a temperature that was fitted to the other.",
@@ -106,12 +107,14 @@ def evaluate(
         loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
     with taking_branch(loaded.model, branch, share), output.progress_bar("images/s") as bar:
         result = run_evaluation(
-            loaded, request, bar, save_logits=save_logits, save_with_temperature=folder, overwrite=overwrite
+            loaded, request, bar, save_logits=save_logits, output=folder, with_temperature=temperature
         )
     if as_json:
         output.emit_json(result.model_dump_json(indent=2))
         return
     _describe(result, request.precision != result.precision)
+    if folder is not None:
+        output.say(f"Report: {escape(str(folder))}/report.html, result.json, evaluation.png")
 
 
 def _describe(result: Evaluation, other_precision: bool) -> None:

@@ -200,7 +200,7 @@ def _list_models(pattern: str | None, as_json: bool) -> None:
     timm, torchvision = (len(architecture_names(library)) for library in ("timm", "torchvision"))
     table.add_row("NAME or NAME.TAG", f"{count(timm, 'architecture')} of timm: surgeon ls models 'resnet*'")
     table.add_row("torchvision:NAME", f"{count(torchvision, 'architecture')}: surgeon ls models 'torchvision:*'")
-    table.add_row("hf-hub:OWNER/NAME", "a timm model on the Hugging Face hub")
+    table.add_row("hf-hub:OWNER/NAME", "a timm model or a surgeon checkpoint on the Hugging Face hub")
     table.add_row("FOLDER", "a surgeon checkpoint, or a timm model (also local-dir:FOLDER)")
     output.show(table)
 

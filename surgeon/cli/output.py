@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from surgeon.errors import ExitCode, SurgeonError, listing
 from surgeon.processes import is_first_process
+from surgeon.registry import PluginWarning
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,7 +107,8 @@ def reporting_errors(command: Callable[P, R]) -> Callable[P, R]:
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return command(*args, **kwargs)
+            with _telling_of_plugins():
+                return command(*args, **kwargs)
         except typer.Exit:
             raise
         except BrokenPipeError as error:  # the reader, `head` for one, has seen enough
@@ -129,6 +132,22 @@ def reporting_errors(command: Callable[P, R]) -> Callable[P, R]:
             raise fail(told) from error
 
     return run
+
+
+@contextmanager
+def _telling_of_plugins() -> Iterator[None]:
+    """Say in a line of our own what was left out; other warnings look as they always do."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def tell(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, PluginWarning):
+                say(f"[yellow]Warning:[/] {escape(str(message))}")
+            else:
+                others(message, category, *place)
+
+        warnings.showwarning = tell  # type: ignore[assignment]
+        yield
 
 
 def _first_line(error: BaseException) -> Any:

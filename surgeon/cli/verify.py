@@ -9,6 +9,7 @@ from rich.table import Table
 from surgeon.cli import output
 from surgeon.cli.options import Checkpoint, Json
 from surgeon.errors import ExitCode, SurgeonError
+from surgeon.models.hub import repository_of
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,12 +21,13 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check files, hashes and records, and compare with the unconverted network (exit 3 if that fails)."""
-    if not checkpoint.is_dir():
+    if not checkpoint.is_dir() and repository_of(str(checkpoint)) is None:
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
     with output.working(f"Verifying {checkpoint}…"):
+        from surgeon.checkpoint import folder_of
         from surgeon.verification import verify as run
 
-        result = run(checkpoint)
+        result = run(folder_of(checkpoint))
     if as_json:
         output.emit_json(result.model_dump_json(indent=2))
     else:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from pickle import UnpicklingError
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -51,10 +52,41 @@ def stop_waiting_for_unreachable_hub() -> None:
         constants.HF_HUB_OFFLINE = True
 
 
+def repository_of(name: str) -> tuple[str, str | None] | None:
+    """The repository and the revision that `hf-hub:OWNER/NAME[@REVISION]` names; None for any other MODEL."""
+    if not name.startswith(("hf-hub:", "hf_hub:")):
+        return None
+    repository, _, revision = name.partition(":")[2].partition("@")
+    return repository, revision or None
+
+
+def hub_file(repository: str, file: str, revision: str | None) -> Path | None:
+    """A file of a repository, in the hub's cache; None if the repository, or the cache without a network, has none."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repository, file, revision=revision))
+    except EntryNotFoundError:
+        return None
+
+
+def cached_file(repository: str, file: str, revision: str | None) -> Path | None:
+    """The same, without asking the hub."""
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(repository, file, revision=revision)
+    return Path(path) if isinstance(path, str) else None
+
+
 def not_loaded(name: str, error: Exception, pretrained: bool) -> SurgeonError:
     """Why a network's weights or settings could not be had, and what to do."""
-    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
+    if isinstance(error, HFValidationError):
+        return SurgeonError(f"{name!r} names no repository on the hub.", "Write hf-hub:OWNER/NAME.")
+    if isinstance(error, RevisionNotFoundError):
+        return SurgeonError(f"The hub has no such revision: {name!r}.", "Write hf-hub:OWNER/NAME@BRANCH.")
     if isinstance(error, UnpicklingError):
         return SurgeonError(
             f"The weights of {name!r} were refused: the downloaded file asks to run code, and nothing of it was run."

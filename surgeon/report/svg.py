@@ -110,6 +110,10 @@ class Chart:
     ends: Sequence[float] = ()
     """Where something that took several values of x came to its end."""
     ends_name: str = ""
+    intervals_name: str = "95% interval of the gain"
+    diagonal: str = ""
+    """Where both quantities are equal, as a path."""
+    diagonal_name: str = ""
 
     @property
     def has_hollow(self) -> bool:
@@ -156,21 +160,25 @@ def line_chart(
     x_label: str,
     chosen: float | None = None,
     unit: str = "",
+    x_range: Range | None = None,
     y_range: Range | None = None,
     left_out: Sequence[float] = (),
     whole: bool = False,
     table: str = "all values",
     ends: Sequence[float] = (),
     ends_name: str = "",
+    intervals_name: str = "95% interval of the gain",
+    diagonal_name: str = "",
 ) -> Chart | None:
     """Series over the same quantity, in a frame; None if there is nothing to draw.
 
-    `whole` says that the quantity counts something, `table` where the page has the numbers.
+    `whole` says that the quantity counts something, `table` where the page has the numbers,
+    `diagonal_name` what it means that both quantities are equal, if anything.
     """
     marks = [mark for one in series for mark in one.marks]
     if not marks:
         return None
-    x = Scale(*padded([mark.x for mark in marks], 0.03), LEFT, RIGHT)
+    x = Scale(*(x_range or padded([mark.x for mark in marks], 0.03)), LEFT, RIGHT)
     y = Scale(*(y_range or padded(_extent(series))), BOTTOM, TOP)
     xs = sorted({mark.x for mark in marks})
     outside = sorted({mark.x for mark in marks if not y.holds(mark.y)})
@@ -189,14 +197,33 @@ def line_chart(
         note=" ".join(f"{why}: {x_label} {', '.join(f'{x:g}' for x in values)}." for why, values in notes if values),
         ends=[x(end) for end in ends if x.holds(end)],
         ends_name=ends_name,
+        intervals_name=intervals_name,
+        diagonal=_diagonal(x, y) if diagonal_name else "",
+        diagonal_name=diagonal_name,
     )
 
 
-def bar_chart(key: str, title: str, marks: Sequence[Mark], *, x_label: str, base: float) -> Chart:
+def _diagonal(x: Scale, y: Scale) -> str:
+    ends = max(x.low, y.low), min(x.high, y.high)
+    return _path([(x(end), y(end)) for end in ends])
+
+
+def bar_chart(
+    key: str,
+    title: str,
+    marks: Sequence[Mark],
+    *,
+    x_label: str,
+    base: float,
+    unit: str = "",
+    x_ticks: Sequence[tuple[float, str]] = (),
+    y_range: Range | None = None,
+    table: str = "layers",
+) -> Chart:
     """One bar per mark, from a base; whiskers where a mark has an interval. Positions are 0, 1, 2 and so on."""
     x = Scale(-0.5, len(marks) - 0.5, LEFT, RIGHT)
     extent = [base, *(edge for mark in marks for edge in (mark.y, *(mark.interval or ())))]
-    y = Scale(*padded(extent), BOTTOM, TOP)
+    y = Scale(*(y_range or padded(extent)), BOTTOM, TOP)
     width = round(0.7 * (RIGHT - LEFT) / len(marks), 2)
     bars = [
         Bar(
@@ -210,9 +237,10 @@ def bar_chart(key: str, title: str, marks: Sequence[Mark], *, x_label: str, base
         )
         for mark in marks
     ]
-    description = f"{title}, {len(marks)} bars. The table of layers has the numbers."
+    description = f"{title}, {len(marks)} bars. The table of {table} has the numbers."
     level = Line("", "", "", y(base), ())
-    return Chart(key, title, description, x_label, (), _ticks(y), None, (level,), bars)
+    named = [Tick(x(at), text) for at, text in x_ticks]
+    return Chart(key, title, description, x_label, named, _ticks(y, unit), None, (level,), bars)
 
 
 def _extent(series: Sequence[Series]) -> list[float]:

@@ -57,6 +57,7 @@ def convert(
 
 def apply_plan(model: nn.Module, plan: ResolvedPlan) -> nn.Module:
     """Rewrite the planned layers in place, each checked against the layer it replaces."""
+    plan.check_installed()
     modules = dict(model.named_modules())
     missing = [operation.layer for operation in plan.operations if operation.layer not in modules]
     if missing:

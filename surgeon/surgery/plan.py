@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,11 +14,14 @@ from surgeon.errors import SurgeonError, count, did_you_mean, listing
 from surgeon.inserts import PREFIX, Effect, Insert, aliases, inserts
 from surgeon.norms import NormVariant, norms
 from surgeon.options import Options, parse_spec
+from surgeon.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn
 
     from surgeon.surgery.adapters import NormLayer
+
+T = TypeVar("T")
 
 
 class Frozen(BaseModel):
@@ -41,6 +44,16 @@ class Request(Frozen):
         return cls(name=name.strip(), options=options, selector=selector or None)
 
 
+def _installed(registry: Registry[T], name: str) -> T:
+    """What a plan names, which somebody else's surgeon has known."""
+    if name not in registry:
+        raise SurgeonError(
+            f"The {registry.kind} {name!r} of this network is not installed here.",
+            "Install the package that adds it, or a newer surgeon; `surgeon doctor` lists the packages it has found.",
+        )
+    return registry[name]
+
+
 class Rewrite(Frozen):
     """One rewrite of one layer, with every option spelled out."""
 
@@ -49,7 +62,7 @@ class Rewrite(Frozen):
     options: dict[str, Any]
 
     def variant(self) -> NormVariant | Insert:
-        return norms[self.name]
+        return _installed(norms, self.name)
 
     def config(self) -> Options:
         variant = self.variant()
@@ -73,7 +86,7 @@ class Unit(Rewrite):
     """One insert, with every option spelled out."""
 
     def variant(self) -> Insert:
-        return inserts[self.name]
+        return _installed(inserts, self.name)
 
 
 class Place(StrEnum):
@@ -119,6 +132,14 @@ class ResolvedPlan(Frozen):
 
     def __len__(self) -> int:
         return len(self.operations)
+
+    def check_installed(self) -> None:
+        """Refuse a plan that names what only somebody else's surgeon has."""
+        for operation in self.operations:
+            for rewrite in operation.rewrites:
+                rewrite.variant()
+        for insertion in self.insertions:
+            insertion.unit.variant()
 
     def merged_with(self, later: ResolvedPlan) -> ResolvedPlan:
         """This plan followed by a later one on the same network (which repeats what it keeps)."""

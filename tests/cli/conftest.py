@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from huggingface_hub import constants
 from safetensors.torch import save_file
 
+from tests.cli.hub import TOKEN, Hub, running
 from tests.helpers import randomise
 
 
@@ -44,3 +45,17 @@ def weights_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return path
 
     return weights
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub that can be reached, and somebody who is logged in."""
+    with running(Hub()) as hub:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{repo_id}")
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.address + "".join(template[1:]))
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield hub

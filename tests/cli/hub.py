@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub: what an upload needs of its HTTP API, on this machine."""
+"""A stand-in for the Hugging Face hub: what uploads and downloads need of its HTTP API, on this machine."""
 
 from __future__ import annotations
 
@@ -69,6 +69,24 @@ class Hub:
             return 200, {"id": "me/net", "private": self.private, "siblings": []}
         return 404, {"error": f"no {path} here"}
 
+    def file(self, target: str) -> tuple[int, dict[str, str], bytes] | None:
+        """The answer to one who wants a file: status, headers, content; None if something else is asked."""
+        path = unquote(urlsplit(target).path)
+        repository, found, rest = path.partition("/resolve/")
+        if not found:
+            return None
+        self.requests.append(f"GET {path}")
+        revision, _, name = rest.partition("/")
+        if repository != "/me/net" or not self.files:
+            return 404, {"X-Error-Code": "RepoNotFound"}, b""
+        if revision not in ("main", COMMIT, *self.branches):
+            return 404, {"X-Error-Code": "RevisionNotFound"}, b""
+        if name not in self.files:
+            return 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}, b""
+        content = self.files[name]
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        return 200, headers, content
+
     def _mode(self, name: str) -> dict[str, Any]:
         mode = "lfs" if name in self.lfs else "regular"
         return {"path": name, "uploadMode": mode, "shouldIgnore": name in self.ignores}
@@ -106,13 +124,18 @@ def running(hub: Hub) -> Iterator[Hub]:
         def _reply(self) -> None:
             hub.tokens[f"{self.command} {self.path}"] = self.headers.get("Authorization")
             body = self._body()
-            status, document = hub.answer(self.command, self.path, body)
-            content = json.dumps(document).encode()
+            if (file := hub.file(self.path)) is not None:
+                status, headers, content = file
+            else:
+                status, document = hub.answer(self.command, self.path, body)
+                headers, content = {"Content-Type": "application/json"}, json.dumps(document).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            if self.command != "HEAD":
+                self.wfile.write(content)
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
@@ -124,7 +147,7 @@ def running(hub: Hub) -> Iterator[Hub]:
             self.rfile.readline()
             return b"".join(parts)
 
-        do_GET = do_POST = do_PUT = _reply  # noqa: N815
+        do_GET = do_HEAD = do_POST = do_PUT = _reply  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             """Tests have nothing to read on the terminal."""

@@ -75,6 +75,36 @@ def test_logits_are_saved(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".unfinished*"))
 
 
+def test_a_report(tmp_path: Path) -> None:
+    outcome = done("eval", "digits-resnet8", "--data", "digits", "-o", tmp_path / "run", "--json")
+    told = json.loads(outcome.stdout)
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
+        "evaluation.png",
+        "report.html",
+        "result.json",
+    ]
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == told
+    behind, figures = told["breakdown"], told["metrics"]
+    assert sum(one["images"] for one in behind["classes"]) == sum(one["images"] for one in behind["bins"]) == 450
+    assert sum(one["correct"] for one in behind["classes"]) == pytest.approx(450 * figures["accuracy"])
+    gaps = (one["images"] * abs(one["confidence"] - one["accuracy"]) for one in behind["bins"])
+    assert sum(gaps) / 450 == pytest.approx(figures["ece"])
+    assert len(behind["mistakes"]) == sum(one["images"] for one in behind["confusions"]) == 11
+    assert "already exists" in refusal("eval", "digits-resnet8", "--data", "digits", "-o", tmp_path / "run")
+
+
+def test_without_a_report_the_record_is_short() -> None:
+    assert evaluation("digits-resnet8", "--data", "digits", "--limit", 20)["breakdown"] is None
+
+
+def test_a_checkpoint_with_the_temperature_is_in_the_run_folder(tmp_path: Path) -> None:
+    told = evaluation("digits-resnet8", "--data", "digits", "--temperature", "-o", tmp_path / "run")
+    assert told["checkpoint"] == str(tmp_path / "run" / "checkpoint")
+    again = evaluation(told["checkpoint"], "--data", "digits")["metrics"]
+    assert again["cross_entropy"] == pytest.approx(told["metrics"]["scaled_cross_entropy"], rel=1e-5)
+    assert again["temperature"] == pytest.approx(1, abs=1e-3)
+
+
 def test_a_folder_of_images(folder: Path) -> None:
     assert evaluation("digits-resnet8", "--data", folder)["metrics"]["images"] == 40
 
@@ -101,6 +131,7 @@ def test_half_precision_on_a_cpu_is_no_crash() -> None:
         (["--data", "digits", "--merge", "sum"], "geometric"),
         (["--data", "digits", "--precision", "int8"], "float32"),
         (["--data", "digits", "--device", "tpu"], "cpu"),
+        (["--data", "digits", "--temperature"], "Pass one with -o DIR"),
     ],
 )
 def test_refusals(arguments: list[str], expected: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from surgeon.checkpoint import licence_of
 from surgeon.models.sources import BaseWeights
 from surgeon.record import read_surgery
 from surgeon.report.card import card_metadata
-from tests.cli.hub import COMMIT, TOKEN, Hub, running
+from tests.cli.hub import COMMIT, TOKEN, Hub
 from tests.cli.running import FILES, contents, document, done, invoke, refusal, sentence
 
 
@@ -35,18 +34,6 @@ def checkpoint(written: Path, here: Path) -> Path:
         (folder / name).write_bytes(content)
     (folder / "notes.txt").write_text("private")
     return folder
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub that can be reached, and somebody who is logged in."""
-    with running(Hub()) as hub:
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        yield hub
 
 
 def four(folder: Path) -> dict[str, bytes]:

@@ -88,9 +88,9 @@ def test_a_branch_of_a_checkpoint_that_mixes(split: Path) -> None:
 
 def test_a_temperature_is_stored_with_the_mix_it_was_fitted_to(split: Path) -> None:
     told = document("eval", split, *DIGITS, "--lambda", 0.5, "--temperature", "-o", "tempered")
-    model = surgeon.load("tempered")
+    model = surgeon.load("tempered/checkpoint")
     assert mix_of(model).share == 0.5
-    again = document("eval", "tempered", *DIGITS)
+    again = document("eval", "tempered/checkpoint", *DIGITS)
     assert again["metrics"]["cross_entropy"] == pytest.approx(told["metrics"]["scaled_cross_entropy"], rel=1e-5)
 
 

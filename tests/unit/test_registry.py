@@ -10,7 +10,7 @@ import pytest
 
 from surgeon.errors import SurgeonError
 from surgeon.norms import norms
-from surgeon.registry import Registry
+from surgeon.registry import PluginWarning, Registry
 
 INIT = """
 from surgeon.registry import Registry
@@ -111,8 +111,33 @@ def test_installed_packages_add_things(package: Package, tmp_path: Path) -> None
 def test_installed_packages_cannot_replace_things(package: Package, tmp_path: Path) -> None:
     things = package(a="bear")
     install(tmp_path, things.package, anything="bear")
-    with pytest.raises(SurgeonError, match="'bear' is registered twice"):
-        list(things)
+    with pytest.warns(PluginWarning, match=r"plugin 1\.0 was left out.*'bear' is registered twice"):
+        assert list(things) == ["bear"]
+    (plugin,) = things.plugins
+    assert (plugin.package, plugin.added, plugin.problem) == ("plugin", [], "The thing 'bear' is registered twice.")
+
+
+def test_nothing_of_a_package_that_fails_is_left(package: Package, tmp_path: Path) -> None:
+    things = package(a="bear")
+    install(tmp_path, things.package, first="half_an_animal", second="strange_animal")
+    module = tmp_path / "half_an_animal.py"
+    module.write_text(module.read_text() + "\nimport a_module_that_is_not_there\n")
+    with pytest.warns(PluginWarning, match="'half_an_animal'.*ModuleNotFoundError: No module named"):
+        assert list(things) == ["bear", "strange-animal"]
+    assert [bool(plugin.problem) for plugin in things.plugins] == [True, False]
+
+
+def test_a_package_cannot_take_names_before_we_do(package: Package, tmp_path: Path) -> None:
+    """A module may register things of several kinds, and the other kinds may not have been asked for yet."""
+    others = package(a="bear")
+    module = tmp_path / "of_both_kinds.py"
+    module.write_text(REGISTER.format(package=others.package, name="bear", thing="not the bear"))
+    things: Registry[str] = Registry("thing", "surgeon.inserts")
+    install(tmp_path, "surgeon.inserts", anything="of_both_kinds_too")
+    module.rename(tmp_path / "of_both_kinds_too.py")
+    with pytest.warns(PluginWarning, match="'bear' is registered twice"):
+        assert list(things) == []
+    assert others["bear"] == "the bear"
 
 
 def test_entry_points_of_other_groups_are_left_alone(package: Package, tmp_path: Path) -> None:

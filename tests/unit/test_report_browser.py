@@ -1,4 +1,4 @@
-"""The page of a sweep in a real browser: it runs, shows its numbers and fits a phone."""
+"""The pages of a sweep and of an evaluation in a real browser: they run, show their numbers and fit a phone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from surgeon.report.evaluation import evaluation_page
 from surgeon.report.page import sweep_page
+from tests.unit.evaluation_record import evaluation
 from tests.unit.sweep_record import sweep
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -55,9 +57,34 @@ def test_it_runs_without_errors_and_shows_the_numbers(tmp_path: Path) -> None:
     assert json.loads(embedded[1]) == json.loads(record.model_dump_json())
 
 
-def test_it_fits_a_phone(tmp_path: Path) -> None:
+def test_an_evaluation_runs_without_errors_and_shows_the_numbers(tmp_path: Path) -> None:
+    record = evaluation()
+    page = tmp_path / "page.html"
+    page.write_text(evaluation_page(record), encoding="utf-8")
+    dom, console = open_in_browser(page, tmp_path / "profile")
+    assert console == []
+    assert record.breakdown is not None
+    for one in (*record.breakdown.classes, *record.breakdown.bins):
+        assert f'data-value="{one.accuracy!r}">{one.accuracy:.2%}</td>' in dom
+    for name in ("accuracy", "ece"):
+        assert f'data-metric="{name}" data-value="{record.metrics.value(name)!r}"' in dom
+    assert not re.search(r'<g class="(dot|column)[^>]*><title>', dom), "the script made tooltips of the titles"
+    embedded = re.search(r'id="result">(.*?)</script>', dom, re.DOTALL)
+    assert embedded is not None
+    assert json.loads(embedded[1]) == json.loads(record.model_dump_json())
+
+
+LONG_NAME = "a_model_with_a_very_long_name_that_nobody_would_want_to_type.some_tag_in1k"
+PAGES = {
+    "sweep": lambda: sweep_page(sweep(model=LONG_NAME)),
+    "eval": lambda: evaluation_page(evaluation(model=LONG_NAME)),
+}
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_it_fits_a_phone(kind: str, tmp_path: Path) -> None:
     tells_its_width = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
-    html = sweep_page(sweep(model="a_model_with_a_very_long_name_that_nobody_would_want_to_type.some_tag_in1k"))
+    html = PAGES[kind]()
     (tmp_path / "page.html").write_text(html.replace("</body>", tells_its_width), encoding="utf-8")
     phone = tmp_path / "phone.html"
     phone.write_text(PHONE, encoding="utf-8")

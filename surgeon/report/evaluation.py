@@ -1,0 +1,244 @@
+"""An evaluation as a picture and as a page: the figures, whether its confidence can be trusted, and where it fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surgeon.errors import count
+from surgeon.report import picture, svg, wording
+from surgeon.report.frame import render
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from surgeon.results import Breakdown, ClassFigures, ConfidenceBin, Evaluation
+
+MOST_CLASSES = 20
+"""Rows of the table of the worst classes."""
+
+METRICS = (
+    "accuracy", "top5", "cross-entropy", "scaled-cross-entropy", "ece", "rms", "mad", "aurra", "soft-f1",
+)  # fmt: skip
+
+
+def evaluation_page(result: Evaluation) -> str:
+    """The whole result as one HTML page."""
+    behind = _breakdown(result)
+    return render(
+        "evaluation.html.j2",
+        result,
+        result=result,
+        sentences=in_sentences(result),
+        metrics=[name for name in METRICS if result.metrics.value(name) is not None],
+        charts=[chart for chart in (_reliability(behind), _histogram(behind), _by_class(behind)) if chart],
+        gains={gain.metric: gain for gain in one_view.gains} if (one_view := result.against_one_view) else {},
+        worst=worst_first(behind.classes)[:MOST_CLASSES],
+        behind=behind,
+        facts=_facts(result),
+    )
+
+
+def in_sentences(result: Evaluation) -> list[str]:
+    """What was found, the most important first."""
+    figures, behind = result.metrics, _breakdown(result)
+    return [
+        f"{figures.accuracy:.2%} of {count(figures.images, 'image')} are classified correctly "
+        f"(95%: {figures.accuracy_low:.2%} to {figures.accuracy_high:.2%}).",
+        *_on_confidence(result),
+        *_on_classes(behind),
+        *_on_views(result),
+    ]
+
+
+def _on_confidence(result: Evaluation) -> list[str]:
+    figures, behind = result.metrics, _breakdown(result)
+    mean = sum(one.images * one.confidence for one in behind.bins) / figures.images
+    surplus = mean - figures.accuracy
+    judged = "more" if surplus > 0 else "less"
+    found = [
+        f"It is {abs(100 * surplus):.1f} points {judged} confident than right: its mean confidence is {mean:.1%}, "
+        f"the calibration error (ECE) {figures.ece:.4f}."
+    ]
+    if figures.temperature is not None and math.isfinite(figures.cross_entropy):
+        found.append(
+            f"A temperature of {figures.temperature:.3f}, fitted on these images, takes the cross-entropy from "
+            f"{figures.cross_entropy:.4f} to {figures.scaled_cross_entropy:.4f}."
+        )
+    return found
+
+
+def _on_classes(behind: Breakdown) -> list[str]:
+    if len(behind.classes) < 2 or not behind.confusions:
+        return []
+    worst, often = worst_first(behind.classes)[0], behind.confusions[0]
+    return [
+        f"The class it knows least is {worst.name} ({worst.correct:,} of {count(worst.images, 'image')}); what happens "
+        f"most often is that {often.actual} is taken for {often.predicted} ({count(often.images, 'image')})."
+    ]
+
+
+def _on_views(result: Evaluation) -> list[str]:
+    if (one := result.against_one_view) is None:
+        return []
+    gain = wording.gain_text(one.gains[0])
+    return [
+        f"{result.views} views ({result.tta}) change the accuracy by {gain} against one, at "
+        f"{one.times_the_time:.1f} times the time."
+    ]
+
+
+def worst_first(classes: Sequence[ClassFigures]) -> list[ClassFigures]:
+    """By accuracy; of equal ones, those with more images, of which it is more certain."""
+    return sorted(classes, key=lambda one: (one.accuracy, -one.images, one.name))
+
+
+def _breakdown(result: Evaluation) -> Breakdown:
+    assert result.breakdown is not None, "only an evaluation with its breakdown has a report"
+    return result.breakdown
+
+
+def _reliability(behind: Breakdown) -> svg.Chart | None:
+    marks = [
+        svg.Mark(
+            x=100 * one.confidence,
+            y=100 * one.accuracy,
+            interval=(100 * one.accuracy_low, 100 * one.accuracy_high),
+            hollow=False,
+            chosen=False,
+            exact=one.accuracy,
+            text=f"{count(one.images, 'image')} at {one.confidence:.1%} confidence: {one.accuracy:.1%} right",
+        )
+        for one in behind.bins
+    ]
+    return svg.line_chart(
+        "reliability",
+        "Accuracy by confidence",
+        [svg.Series("accuracy of the images in a bin", marks, None)],
+        x_label="confidence (%)",
+        unit="%",
+        x_range=(0, 100),
+        y_range=(0, 100),
+        table="confidence",
+        intervals_name="95% interval",
+        diagonal_name="as confident as right",
+    )
+
+
+def _histogram(behind: Breakdown) -> svg.Chart:
+    """The share of the images in every bin, also in empty ones."""
+    images, bins = sum(one.images for one in behind.bins), _number_of_bins(behind)
+    inside = {_place(one): one.images for one in behind.bins}
+    marks = [
+        svg.Mark(
+            x=place,
+            y=100 * inside.get(place, 0) / images,
+            interval=None,
+            hollow=False,
+            chosen=False,
+            exact=inside.get(place, 0),
+            text=f"confidence {place / bins:.0%} to {(place + 1) / bins:.0%}: {count(inside.get(place, 0), 'image')}",
+        )
+        for place in range(bins)
+    ]
+    return svg.bar_chart(
+        "histogram",
+        "Images by confidence",
+        marks,
+        x_label="confidence (%)",
+        base=0,
+        unit="%",
+        y_range=(0, 1.05 * max(mark.y for mark in marks)),
+        x_ticks=[(share * bins / 5 - 0.5, f"{20 * share}") for share in range(6)],
+        table="confidence",
+    )
+
+
+def _number_of_bins(behind: Breakdown) -> int:
+    return round(1 / (behind.bins[0].high - behind.bins[0].low))
+
+
+def _place(one: ConfidenceBin) -> int:
+    return round(one.low / (one.high - one.low))
+
+
+def _by_class(behind: Breakdown) -> svg.Chart:
+    sorted_classes = worst_first(behind.classes)
+    room = len(sorted_classes) <= MOST_CLASSES
+    marks = [
+        svg.Mark(
+            x=number,
+            y=100 * one.accuracy,
+            interval=(100 * one.accuracy_low, 100 * one.accuracy_high) if room else None,
+            hollow=False,
+            chosen=False,
+            exact=one.accuracy,
+            text=f"{one.name}: {one.accuracy:.1%} of {count(one.images, 'image')}",
+        )
+        for number, one in enumerate(sorted_classes)
+    ]
+    return svg.bar_chart(
+        "classes",
+        "Accuracy by class",
+        marks,
+        x_label=f"{len(marks):,} classes, worst first",
+        base=0,
+        unit="%",
+        y_range=(0, 100),
+        table="classes",
+    )
+
+
+def _facts(result: Evaluation) -> list[tuple[str, Any]]:
+    """How the result was made, as names and values; what does not apply is left out."""
+    facts = [
+        ("rewrites", result.rewrites),
+        ("data", f"{result.data}, split {result.split}, {count(result.metrics.images, 'image')}"),
+        ("unreadable images left out", ", ".join(result.bad_images)),
+        ("images whose logits are not numbers", result.metrics.nan_images),
+        ("preprocessing", wording.preprocessing_text(result.preprocessing)),
+        ("test-time augmentation", result.tta and f"{result.tta}, {result.views} views per image"),
+        ("device", f"{result.device}, {result.precision}"),
+        ("time", f"{result.seconds:,.1f} s, {result.images_per_second:,.0f} images/s"),
+        ("logits", result.logits_file),
+        ("checkpoint with the temperature", result.checkpoint),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def evaluation_picture(result: Evaluation, path: Path) -> None:
+    """The three charts as a PNG."""
+    behind = _breakdown(result)
+    title = f"{result.model} on {result.data} ({result.split}, {count(result.metrics.images, 'image')})"
+    figure, (reliability, histogram, classes) = picture.panels(title, 3)
+    _draw_reliability(reliability, behind)
+    images = sum(one.images for one in behind.bins)
+    width = 100 / _number_of_bins(behind)
+    places = [100 * one.low + width / 2 for one in behind.bins]
+    shares = [100 * one.images / images for one in behind.bins]
+    histogram.bar(places, shares, 0.8 * width, color=picture.COLOURS[0])
+    histogram.set_xlim(0, 100)
+    picture.finish(histogram, "images by confidence (%)", "confidence (%)")
+    accuracies = [100 * one.accuracy for one in worst_first(behind.classes)]
+    classes.bar(range(len(accuracies)), accuracies, 0.8 if len(accuracies) < 100 else 1.0, color=picture.COLOURS[0])
+    classes.set_ylim(0, 100)
+    classes.set_xticks([])
+    picture.finish(classes, "accuracy by class (%)", f"{len(accuracies):,} classes, worst first")
+    picture.save(figure, path)
+
+
+def _draw_reliability(axes: Axes, behind: Breakdown) -> None:
+    drawn = [
+        (100 * one.confidence, 100 * one.accuracy, 100 * one.accuracy_low, 100 * one.accuracy_high)
+        for one in behind.bins
+    ]
+    axes.plot([0, 100], [0, 100], ":", color=picture.COLOURS[1], label="as confident as right")
+    for confidence, _, low, high in drawn:
+        axes.vlines(confidence, low, high, color=picture.COLOURS[0], alpha=0.45)
+    confidences, accuracies = [one[0] for one in drawn], [one[1] for one in drawn]
+    axes.plot(confidences, accuracies, "o-", color=picture.COLOURS[0], label="images in a bin, 95% interval")
+    axes.set_xlim(0, 102)
+    axes.set_ylim(0, 102)
+    picture.finish(axes, "accuracy by confidence (%)", "confidence (%)")
