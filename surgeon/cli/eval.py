@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import options, output
+from surgeon.cli.groups import Images, Opening, unfolded
 from surgeon.errors import SurgeonError
 from surgeon.report.wording import gain_text, preprocessing_text
 
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("eval")(output.reporting_errors(evaluate))
+    app.command("eval")(output.reporting_errors(unfolded(evaluate)))
 
 
 def evaluate(
     model: options.Model,
     data: options.Data,
-    split: options.Split = None,
-    limit: options.Limit = None,
     tta: options.Tta = None,
     merge: options.MergeHow = "logits",
     branch: Annotated[
@@ -35,18 +34,6 @@ def evaluate(
         float | None,
         typer.Option("--lambda", metavar="X", help="Mix the branches of a split network: 0 is main, 1 is aux."),
     ] = None,
-    skip_bad: options.SkipBad = False,
-    image_column: options.ImageColumn = None,
-    label_column: options.LabelColumn = None,
-    input_size: options.InputSize = None,
-    crop_pct: options.CropPct = None,
-    interpolation: options.Interpolation = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    batch_size: options.BatchSize = None,
-    workers: options.Workers = None,
-    device: options.Device = None,
-    precision: options.PrecisionOption = "float32",
     save_logits: Annotated[
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
@@ -58,10 +45,10 @@ def evaluate(
         typer.Option("--output", "-o", metavar="DIR", help="Result, picture, page; with --temperature a checkpoint."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
-    weights: options.Weights = None,
-    pretrained: options.Pretrained = True,
-    num_classes: options.NumClasses = None,
     as_json: options.Json = False,
+    *,
+    images: Images,
+    opening: Opening,
 ) -> None:
     """Accuracy, cross-entropy with and without temperature scaling, and calibration of a network."""
     from surgeon.models.names import check_model_name
@@ -75,36 +62,13 @@ def evaluate(
             "Mix them instead: --lambda 1 is the auxiliary branch.",
         )
     with output.working("Loading torch and timm…"):
-        from surgeon import checkpoint
         from surgeon.atomic import check_destination
-        from surgeon.cli.request import task_request
         from surgeon.evaluation import run_evaluation
         from surgeon.surgery.branches import taking_branch
-    request = task_request(
-        data=data,
-        split=split,
-        limit=limit,
-        image_column=image_column,
-        label_column=label_column,
-        skip_bad=skip_bad,
-        tta=tta,
-        merge=merge,
-        batch_size=batch_size,
-        workers=workers,
-        device=device,
-        precision=precision,
-        images={
-            "input_size": input_size,
-            "crop_pct": crop_pct,
-            "interpolation": interpolation,
-            "mean": mean,
-            "std": std,
-        },
-    )
+    request = images.request(data, tta, merge)
     if folder is not None:
         check_destination(folder, overwrite)
-    with output.working(f"Opening {model}…"):
-        loaded = checkpoint.open_model(model, weights=weights, pretrained=pretrained, num_classes=num_classes)
+    loaded = opening.open(model)
     with taking_branch(loaded.model, branch, share), output.progress_bar("images/s") as bar:
         result = run_evaluation(
             loaded, request, bar, save_logits=save_logits, output=folder, with_temperature=temperature
