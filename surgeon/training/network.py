@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -52,10 +53,15 @@ def _outputs(loaded: LoadedModel) -> int:
 
 
 def check_input_size(loaded: LoadedModel) -> None:
-    """Refuse a size that the network cannot take: too small for its strides, or not the one it was built for."""
-    inputs = example_inputs(loaded.origin, examples=1)
+    """Refuse a size that the network cannot take: too small for its strides, or not the one it was built for.
+
+    In training it may have auxiliary heads, which need more.
+    """
+    inputs = example_inputs(loaded.origin, examples=2) or ()
     try:
-        parity.evaluate_once(loaded.model, inputs or ())
+        with torch.no_grad():
+            deepcopy(loaded.model).train()(*inputs)
+        parity.evaluate_once(loaded.model, inputs)
     except (RuntimeError, AssertionError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
         raise SurgeonError(f"{loaded.name!r} cannot take this input size: {reason}.", "Choose another one.") from error

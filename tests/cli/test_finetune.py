@@ -387,8 +387,10 @@ def test_a_tracker_that_is_not_installed_is_not_left_out_silently(
 
 
 def test_a_size_that_the_network_cannot_take_is_refused(tmp_path: Path) -> None:
-    options = ("--data", "digits", "--no-pretrained", "--input-size", 64, "-o", tmp_path / "run")
+    options = ("--data", "digits", "--no-pretrained", "--input-size", 96, "-o", tmp_path / "run")
     assert "cannot take this input size" in refusal("finetune", "vit_tiny_patch16_224", *options)
+    # In training alone: its auxiliary head ends in a convolution of 5x5.
+    assert "cannot take this input size" in refusal("finetune", "torchvision:inception_v3", *options)
     assert not (tmp_path / "run").exists()
 
 
