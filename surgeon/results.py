@@ -326,8 +326,11 @@ class Export(Result):
     """What has to be done to images first."""
     folded: int | None
     """BatchNorm layers folded into convolutions; None if that was not asked for."""
+    data: str | None = None
+    """Whose images the written network was compared on with the original; None for random ones."""
+    images: int
     batch_sizes: tuple[int, ...]
-    """At which the written network was compared with the original, on random images."""
+    """How many of them at a time."""
     difference: float
     """The largest from the original's outputs, relative to the largest output."""
     notes: tuple[str, ...] = ()

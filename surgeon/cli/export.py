@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from surgeon.cli import output
+from surgeon.cli import options, output
 from surgeon.cli.convert import base_name
 from surgeon.cli.options import Json
-from surgeon.errors import count, listing
+from surgeon.errors import SurgeonError, count, listing
 
 if TYPE_CHECKING:
     from surgeon.results import Export
@@ -39,10 +39,17 @@ def export(
         bool,
         typer.Option("--fold", help="Fold BatchNorm into the convolutions before it where that is exact."),
     ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DATA", help="Compare on 64 images of DATA instead of random ones."),
+    ] = None,
+    split: options.Split = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was exported before.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a network without surgeon in it, for timm, ONNX or torch.export, and prove that it computes the same."""
+    if split is not None and data is None:
+        raise SurgeonError("--split says which images of --data to compare on: pass both.")
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
         from surgeon.exporting.operation import FORMATS, check_request, run_export
@@ -54,7 +61,7 @@ def export(
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model)
     with output.working(f"Writing {path} and comparing it with the network…"):
-        result = run_export(loaded, target, path, folding=fold, overwrite=overwrite)
+        result = run_export(loaded, target, path, folding=fold, overwrite=overwrite, data=data, split=split)
     if as_json:
         output.emit_json(result.model_dump_json(indent=2))
     else:
@@ -68,12 +75,13 @@ def _describe(result: Export) -> None:
     if result.folded is not None:
         output.say(f"  folded      {count(result.folded, 'BatchNorm layer')} into convolutions")
     sizes = listing(map(str, result.batch_sizes))
+    images = f"{count(result.images, 'image')} of {result.data}" if result.data else "random images"
     output.say(
-        f"  compared    outputs within {result.difference:.1e} (relative) on random images, in batches of {sizes}"
+        f"  compared    outputs within {result.difference:.1e} (relative) on {escape(images)}, in batches of {sizes}"
     )
-    if (images := result.preprocessing) is not None:
-        size = " x ".join(map(str, images.input_size))
-        output.say(f"  images      {size}, scaled to [0, 1], minus {images.mean}, divided by {images.std}")
+    if (expected := result.preprocessing) is not None:
+        size = " x ".join(map(str, expected.input_size))
+        output.say(f"  images      {size}, scaled to [0, 1], minus {expected.mean}, divided by {expected.std}")
     if result.target == "timm":
         output.say(f'  load it     timm.create_model("local-dir:{escape(result.output)}", pretrained=True)')
     output.say("  written to:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from surgeon.atomic import check_destination, check_new_files, staged
+from surgeon.data.loaders import batches
 from surgeon.errors import ExitCode, SurgeonError
 from surgeon.exporting import plain
 from surgeon.exporting.description import describe
@@ -22,9 +24,13 @@ from surgeon.models.sources import LoadedModel, example_inputs
 from surgeon.record import SURGERY
 from surgeon.results import Export, Target
 from surgeon.surgery import parity
+from surgeon.task import Request, open_images
 
 FORMATS: dict[Target, Format] = {Target.ONNX: ONNX, Target.TORCH_EXPORT: TORCH_EXPORT}
 BATCH_SIZES = (1, 2, 5)
+"""Of random images."""
+REAL_BATCH_SIZES = (1, 7, 64)
+"""Of images of a data set."""
 TOLERANCE = 1e-4
 """Other programs add up in another order."""
 
@@ -49,20 +55,38 @@ def check_request(target: Target, path: Path, *, folding: bool, overwrite: bool)
     check_destination(path, overwrite)
 
 
-def run_export(loaded: LoadedModel, target: Target, path: Path, *, folding: bool, overwrite: bool) -> Export:
-    """Write a network for others; what does not compute the same is not left there."""
+@dataclass(frozen=True)
+class Probe:
+    """Images on which what was written is compared with the network, so many at a time."""
+
+    images: Tensor
+    batch_sizes: tuple[int, ...]
+
+
+def run_export(
+    loaded: LoadedModel,
+    target: Target,
+    path: Path,
+    *,
+    folding: bool,
+    overwrite: bool,
+    data: str | None = None,
+    split: str | None = None,
+) -> Export:
+    """Write a network for others; what does not compute the same, on images of `data`, is not left there."""
     check_request(target, path, folding=folding, overwrite=overwrite)
     loaded.model.float().eval()
     images = _images(loaded)
-    notes = _batch_notes(loaded.model, images)
+    probe = Probe(images, BATCH_SIZES) if data is None else _real_images(loaded, data, split)
+    notes = _batch_notes(loaded.model, probe)
     if target is Target.TIMM:
         source = plain.check_plain(loaded)
         with staged(path, plain.FILES) as stage:
             notes += plain.write_plain(loaded, source, stage)
-            difference = _compare(loaded.model, plain.open_plain(stage), images, plain.TOLERANCE)
+            difference = _compare(loaded.model, plain.open_plain(stage), probe, plain.TOLERANCE)
         written, folded = [path / name for name in plain.FILES], None
     else:
-        difference, folded = _write_graph(loaded, FORMATS[target], path, images, folding)
+        difference, folded = _write_graph(loaded, FORMATS[target], path, images, probe, folding)
         written = [path.parent / name for name in _files(path)]
     return Export(
         model=loaded.name,
@@ -71,14 +95,16 @@ def run_export(loaded: LoadedModel, target: Target, path: Path, *, folding: bool
         files={str(file): file.stat().st_size for file in written},
         preprocessing=loaded.origin.preprocessing,
         folded=folded,
-        batch_sizes=BATCH_SIZES,
+        data=data,
+        images=len(probe.images),
+        batch_sizes=probe.batch_sizes,
         difference=difference,
         notes=tuple(notes),
     )
 
 
 def _write_graph(
-    loaded: LoadedModel, form: Format, path: Path, images: Tensor, folding: bool
+    loaded: LoadedModel, form: Format, path: Path, images: Tensor, probe: Probe, folding: bool
 ) -> tuple[float, int | None]:
     program, folded = trace(loaded.model, images), None
     if folding:
@@ -87,7 +113,7 @@ def _write_graph(
     with staged(path.parent, _files(path), owner=path.name) as stage:
         form.write(program, stage / path.name, description)
         (stage / _files(path)[1]).write_text(f"{description}\n", encoding="utf-8")
-        return _compare(loaded.model, form.open(stage / path.name), images, TOLERANCE), folded
+        return _compare(loaded.model, form.open(stage / path.name), probe, TOLERANCE), folded
 
 
 def _files(path: Path) -> tuple[str, str]:
@@ -102,18 +128,31 @@ def _images(loaded: LoadedModel) -> Tensor:
     return inputs[0]
 
 
-def _batch_notes(model: nn.Module, images: Tensor) -> list[str]:
-    alone, together = (_outputs(model, images[:size]) for size in (1, max(BATCH_SIZES)))
+def _real_images(loaded: LoadedModel, data: str, split: str | None) -> Probe:
+    """A few images of a data set, as the network expects them."""
+    preprocessing = loaded.origin.preprocessing
+    if preprocessing is None:
+        raise SurgeonError(f"It is not known what images {loaded.name} expects.", "Leave --data out.")
+    number = max(REAL_BATCH_SIZES)
+    image_set = open_images(Request(data=data, split=split, limit=number))
+    (batch,) = batches(image_set, preprocessing, number)
+    sizes = (*(size for size in REAL_BATCH_SIZES if size < len(batch.images)), len(batch.images))
+    return Probe(batch.images.contiguous(), sizes)
+
+
+def _batch_notes(model: nn.Module, probe: Probe) -> list[str]:
+    alone, together = (_outputs(model, probe.images[:size]) for size in (1, len(probe.images)))
     if parity.relative_difference([t[:1] for t in together], alone) <= TOLERANCE:
         return []
     return ["What the network says of an image depends on the others in its batch, here as before."]
 
 
-def _compare(model: nn.Module, written: Run, images: Tensor, tolerance: float) -> float:
+def _compare(model: nn.Module, written: Run, probe: Probe, tolerance: float) -> float:
     """The largest relative difference over all batch sizes, if it is no more than rounding."""
     difference = max(
-        parity.relative_difference(_outputs(written, images[:size]), _outputs(model, images[:size]))
-        for size in BATCH_SIZES
+        parity.relative_difference(_outputs(written, some), _outputs(model, some))
+        for size in probe.batch_sizes
+        for some in torch.split(probe.images, size)
     )
     if difference > tolerance:
         raise SurgeonError(

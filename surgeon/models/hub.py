@@ -60,6 +60,17 @@ def repository_of(name: str) -> tuple[str, str | None] | None:
     return repository, revision or None
 
 
+def hub_name(origin: str) -> str | None:
+    """The repository that weights of this origin are in: named by it, or known to timm; None if there is none."""
+    if (named := repository_of(origin)) is not None:
+        return named[0]
+    from timm.models import get_pretrained_cfg, is_model_pretrained
+
+    config = get_pretrained_cfg(origin) if "." in origin and is_model_pretrained(origin) else None
+    repository = str(config.hf_hub_id or "") if config is not None else ""
+    return f"{repository}{origin}" if repository.endswith("/") else repository or None
+
+
 def hub_file(repository: str, file: str, revision: str | None) -> Path | None:
     """A file of a repository, in the hub's cache; None if the repository, or the cache without a network, has none."""
     from huggingface_hub import hf_hub_download

@@ -10,6 +10,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from surgeon.data.presets import PRESETS
 from surgeon.errors import listing
+from surgeon.models.hub import hub_name
 from surgeon.norms import norms
 from surgeon.record import Surgery
 from surgeon.surgery.plan import ResolvedPlan
@@ -20,12 +21,12 @@ _CARD = """\
 ---
 # {name}
 
-`{architecture}` with {what}: **{summary}**.
+{what}
 
 ```python
-import surgeon
+import surgeon  # of the package norm-surgeon
 
-model = surgeon.load("path/to/this/folder")
+model = surgeon.load("path/to/this/folder")  # or "hf-hub:OWNER/NAME", if that is where it is
 ```
 
 {plain_note}
@@ -69,9 +70,7 @@ def model_card(name: str, surgery: Surgery, parity: float | None, licence: str |
     return _CARD.format(
         name=name,
         metadata=card_metadata(name, surgery, licence).to_yaml(),
-        architecture=f"{source.library}: {source.architecture}" if source else "a network of your own",
-        what=" and ".join(_what(plan)),
-        summary=plan.summary() or "none",
+        what=_what(f"`{source.library}: {source.architecture}`" if source else "A network of one's own", plan),
         plain_note=_plain_note(plan, kinds),
         weights=surgery.base_weights.origin,
         sha256=f"`{surgery.base_weights.sha256}`" if surgery.base_weights.sha256 else "not recorded",
@@ -92,10 +91,11 @@ def card_metadata(name: str, surgery: Surgery, licence: str | None = None) -> Mo
     return ModelCardData(
         library_name="timm" if source and source.library == "timm" else "norm-surgeon",
         license=licence,
-        base_model=origin.removeprefix("hf-hub:") if origin.startswith("hf-hub:") else None,
+        base_model=hub_name(origin),
         datasets=[trained] if trained and "/" in trained else None,
         metrics=["accuracy"] if results else None,
-        tags=["image-classification", "batch-normalization", "norm-surgeon"],
+        pipeline_tag="image-classification",
+        tags=["batch-normalization", "norm-surgeon"],
         model_name=name if results else None,
         eval_results=results or None,
     )
@@ -132,9 +132,11 @@ def _test_results(findings: Sequence[str]) -> list[EvalResult]:
     ]
 
 
-def _what(plan: ResolvedPlan) -> list[str]:
-    layers = ["rewritten normalisation layers"] if plan.operations or not plan.insertions else []
-    return [*layers, *(["inserted units"] if plan.insertions else [])]
+def _what(network: str, plan: ResolvedPlan) -> str:
+    """The network in a sentence."""
+    parts = ["rewritten normalisation layers"] if plan.operations else []
+    parts += ["inserted units"] if plan.insertions else []
+    return f"{network} with {' and '.join(parts)}: **{plan.summary()}**." if parts else f"{network}, without rewrites."
 
 
 def _units(plan: ResolvedPlan) -> str:

@@ -71,8 +71,8 @@ def _on_confidence(result: Evaluation) -> list[str]:
 
 
 def _on_classes(behind: Breakdown) -> list[str]:
-    if len(behind.classes) < 2 or not behind.confusions:
-        return []
+    if len(behind.classes) < 2 or not behind.confusions or behind.confusions[0].images < 2:
+        return []  # a single image says nothing about its class
     worst, often = worst_first(behind.classes)[0], behind.confusions[0]
     return [
         f"The class it knows least is {worst.name} ({worst.correct:,} of {count(worst.images, 'image')}); what happens "

@@ -35,6 +35,14 @@ def test_a_graph_with_its_description(checkpoint: Path, here: Path) -> None:
     assert contents(here) == before
 
 
+def test_it_is_compared_on_real_images(checkpoint: Path) -> None:
+    told = done("export", checkpoint, "--to", "torch-export", "-o", "a.pt2", "--data", "digits", "--split", "train")
+    assert "on 64 images of digits, in batches of 1, 7 and 64" in told.stderr
+    assert "pass both" in refusal("export", checkpoint, "--to", "torch-export", "-o", "c.pt2", "--split", "train")
+    assert "no/such" in refusal("export", checkpoint, "--to", "torch-export", "-o", "c.pt2", "--data", "no/such")
+    assert not Path("c.pt2").exists()
+
+
 def test_named_after_the_model_and_folded(here: Path) -> None:
     outcome = done("export", "digits-resnet8", "--to", "torch-export", "--fold")
     assert outcome.stdout.splitlines() == ["digits-resnet8.pt2", "digits-resnet8.pt2.json"]

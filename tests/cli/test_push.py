@@ -13,7 +13,8 @@ import surgeon
 from surgeon.checkpoint import licence_of
 from surgeon.models.sources import BaseWeights
 from surgeon.record import read_surgery
-from surgeon.report.card import card_metadata
+from surgeon.report.card import card_metadata, model_card
+from surgeon.surgery.plan import ResolvedPlan
 from tests.cli.hub import COMMIT, TOKEN, Hub
 from tests.cli.running import FILES, contents, document, done, invoke, refusal, sentence
 
@@ -48,7 +49,8 @@ def test_the_card_is_valid_and_says_what_was_done() -> None:
     card = ModelCard(done("card", "net").stdout)
     assert card.data.to_dict() == {
         "library_name": "norm-surgeon",
-        "tags": ["image-classification", "batch-normalization", "norm-surgeon"],
+        "pipeline_tag": "image-classification",
+        "tags": ["batch-normalization", "norm-surgeon"],
     }
     assert "example-weighted:alpha=0.5" in card.text
     assert "7 BatchNorm2d" in card.text
@@ -78,6 +80,8 @@ def test_what_was_measured_is_in_the_header(checkpoint: Path) -> None:
     assert data["metrics"] == ["accuracy"]
     (result,) = data["model-index"][0]["results"]
     assert result["dataset"]["type"] == "uoft-cs/cifar10"
+    (read,) = ModelCard(model_card("net", record.model_copy(update={"findings": found}), None)).data.eval_results
+    assert (read.task_type, read.metric_value) == ("image-classification", 0.9321)
     assert result["metrics"] == [{"type": "accuracy", "value": 0.9321}]
 
 
@@ -115,16 +119,32 @@ def test_fine_tuning_is_told_by_the_card() -> None:
     assert "datasets" not in data  # the hub knows none of this name
 
 
+def test_a_network_without_rewrites_has_a_card_too(checkpoint: Path) -> None:
+    plain = read_surgery(checkpoint).model_copy(update={"plan": ResolvedPlan(operations=())})
+    text = model_card("net", plain, None)
+    assert "`surgeon: digits-resnet8`, without rewrites." in text
+    assert ModelCard(text).data.pipeline_tag == "image-classification"
+
+
 @pytest.mark.parametrize(
-    ("origin", "licence"), [("resnet18.a1_in1k", "apache-2.0"), ("hf-hub:me/net", "apache-2.0"), ("own.pth", None)]
+    ("origin", "licence", "base"),
+    [
+        ("resnet18.a1_in1k", "apache-2.0", "timm/resnet18.a1_in1k"),
+        ("hf-hub:me/net", "apache-2.0", "me/net"),
+        ("hf-hub:me/net@branch", "apache-2.0", "me/net"),
+        ("resnet18.pth", None, None),
+        ("random", None, None),
+    ],
 )
-def test_a_licence_is_told_of_its_own_weights_only(origin: str, licence: str | None, checkpoint: Path) -> None:
+def test_licence_and_base_are_told_of_known_weights_only(
+    origin: str, licence: str | None, base: str | None, checkpoint: Path
+) -> None:
     config = {"architecture": "resnet18", "pretrained_cfg": {"tag": "a1_in1k", "license": "apache-2.0"}}
     record = read_surgery(checkpoint).model_copy(update={"base_weights": BaseWeights(origin=origin)})
     assert licence_of(config, record) == licence
     data = card_metadata("net", record, licence).to_dict()
     assert data.get("license") == licence
-    assert data.get("base_model") == ("me/net" if ":" in origin else None)
+    assert data.get("base_model") == base
 
 
 # --- push -----------------------------------------------------------------------------------------------

@@ -318,7 +318,7 @@ def test_the_card(written: Path) -> None:
     assert sorted(contents(written)) == FILES
     _, front, text = (written / "README.md").read_text("utf-8").split("---\n", 2)
     assert yaml.safe_load(front)["library_name"] == "timm"
-    assert "image-classification" in yaml.safe_load(front)["tags"]
+    assert yaml.safe_load(front)["pipeline_tag"] == "image-classification"
     assert text.startswith("# out\n")
     for fact in (
         "timm: test_resnet",

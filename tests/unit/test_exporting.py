@@ -16,14 +16,15 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import surgeon
-from surgeon.checkpoint import origin_of_timm_model
+from surgeon.checkpoint import open_model, origin_of_timm_model
+from surgeon.data.digits import load_digits
 from surgeon.errors import ExitCode, SurgeonError
 from surgeon.exporting import operation
 from surgeon.exporting.folding import fold
 from surgeon.exporting.operation import run_export
 from surgeon.exporting.tracing import trace
 from surgeon.inserts import inserts
-from surgeon.models.sources import LoadedModel, ModelSource, Origin, Preprocessing
+from surgeon.models.sources import LoadedModel, ModelSource, Origin, Preprocessing, build
 from surgeon.norms import norms
 from surgeon.results import Export, Target
 from surgeon.surgery.apply import surgical_layers
@@ -56,8 +57,8 @@ def tell_branches_apart(model: nn.Module) -> None:
         layer.aux.running_mean += 0.3  # type: ignore[operator]
 
 
-def export(loaded: LoadedModel, target: Target, path: Path, folding: bool = False, overwrite: bool = False) -> Export:
-    return run_export(loaded, target, path, folding=folding, overwrite=overwrite)
+def export(loaded: LoadedModel, target: Target, path: Path, **options: Any) -> Export:
+    return run_export(loaded, target, path, **{"folding": False, "overwrite": False, **options})
 
 
 def reloaded(path: Path) -> Callable[[Tensor], Tensor]:
@@ -109,6 +110,45 @@ def test_onnx_of_example_weighting(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rewrite", EVERYTHING)
 def test_onnx_of_everything(rewrite: str, tmp_path: Path) -> None:
     check_onnx(rewrite, tmp_path)
+
+
+def check_onnx_on_digits(rewrite: str, folder: Path) -> None:
+    """The bundled network with a rewrite: what is said of a real image does not depend on how many come with it."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    loaded = digits_network(rewrite)
+    told = export(loaded, Target.ONNX, folder / "digits.onnx", data="digits")
+    assert (told.data, told.images, told.batch_sizes, told.notes) == ("digits", 64, (1, 7, 64), ())
+    session = onnxruntime.InferenceSession(folder / "digits.onnx", providers=["CPUExecutionProvider"])
+    images = load_digits("test")[0][:64]
+    with torch.no_grad():
+        expected = loaded.model(images)
+    for size in (1, 7, 64):
+        parts = [session.run(None, {"images": some.numpy()})[0] for some in images.split(size)]
+        found = torch.cat([torch.from_numpy(part) for part in parts])
+        assert float((found - expected).abs().max()) <= 1e-4
+
+
+def digits_network(rewrite: str) -> LoadedModel:
+    """Without the rewrite that it was trained with, which others would not go with."""
+    trained = open_model("digits-resnet8")
+    assert trained.origin.source is not None
+    plain = build(trained.origin.source)
+    plain.load_state_dict(trained.model.state_dict())
+    model = surgeon.convert(plain, rewrite, inputs=(randn(4, 1, 8, 8),)).eval()
+    if rewrite == "split":
+        tell_branches_apart(model)
+        set_mix(model, 0.4)
+    return replace(trained, model=model)
+
+
+def test_onnx_of_example_weighting_on_digits(tmp_path: Path) -> None:
+    check_onnx_on_digits("example-weighted:alpha=0.3", tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rewrite", EVERYTHING)
+def test_onnx_of_everything_on_digits(rewrite: str, tmp_path: Path) -> None:
+    check_onnx_on_digits(rewrite, tmp_path)
 
 
 @pytest.mark.parametrize(
