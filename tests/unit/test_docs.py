@@ -63,7 +63,7 @@ def test_tables_tell_what_an_option_may_be(hook: Hook) -> None:
 
 
 def test_a_field_of_a_record_has_its_type_and_text(hook: Hook) -> None:
-    table = hook("tables").TABLES["record"]("surgeon.results.Sweep")
+    table = hook("tables").TABLES["record"]("surgeon.results.sweep.Sweep")
     assert "| `chosen` | `float` | The best single value. |" in table
 
 

@@ -1,0 +1,48 @@
+"""What commands find out, as typed records: tables, JSON, pictures and pages render from them and nothing else."""
+
+from surgeon.results.affinity import Affinity, AugmentAffinity
+from surgeon.results.base import Gain, Result
+from surgeon.results.ensemble import Choice, Combination, Ensemble, Member, Restatement, Step
+from surgeon.results.evaluation import (
+    AgainstOneView,
+    Breakdown,
+    ClassFigures,
+    ConfidenceBin,
+    Confusion,
+    Evaluation,
+    Mistake,
+)
+from surgeon.results.outputs import Export, Merging, Target
+from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
+from surgeon.results.training import Epoch, FineTuning
+
+__all__ = [
+    "Affinity",
+    "AgainstOneView",
+    "AugmentAffinity",
+    "Breakdown",
+    "Choice",
+    "ClassFigures",
+    "Combination",
+    "ConfidenceBin",
+    "Confusion",
+    "Ensemble",
+    "Epoch",
+    "Evaluation",
+    "Export",
+    "FineTuning",
+    "Gain",
+    "Learned",
+    "Learning",
+    "Member",
+    "Merging",
+    "Method",
+    "Mistake",
+    "Point",
+    "Restatement",
+    "Result",
+    "Setting",
+    "Step",
+    "Sweep",
+    "Target",
+]

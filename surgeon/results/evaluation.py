@@ -1,0 +1,96 @@
+"""What `eval` finds out."""
+
+from __future__ import annotations
+
+from surgeon.compute import Precision
+from surgeon.metrics import Metrics
+from surgeon.models.sources import Preprocessing
+from surgeon.results.base import Gain, Result
+
+
+class AgainstOneView(Result):
+    """What test-time augmentation brought, and what it cost."""
+
+    metrics: Metrics
+    """With one view of each image."""
+    gains: tuple[Gain, ...]
+    times_the_time: float
+
+
+class ConfidenceBin(Result):
+    """Images whose confidence lies above `low` and up to `high`."""
+
+    low: float
+    high: float
+    images: int
+    confidence: float
+    """Their mean."""
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+
+
+class ClassFigures(Result):
+    """How the images of one class were classified."""
+
+    name: str
+    images: int
+    correct: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    predicted: int
+    """Images of any class that were taken for it."""
+
+
+class Confusion(Result):
+    """Images of one class that were taken for another."""
+
+    actual: str
+    predicted: str
+    images: int
+    share: float
+    """Of the images of the class."""
+
+
+class Mistake(Result):
+    """A wrong prediction that the network was sure of."""
+
+    image: str
+    actual: str
+    predicted: str
+    confidence: float
+
+
+class Breakdown(Result):
+    """What lies behind the figures of an evaluation; the longest lists are cut to what people look at."""
+
+    bins: tuple[ConfidenceBin, ...]
+    """All that hold images."""
+    classes: tuple[ClassFigures, ...]
+    confusions: tuple[Confusion, ...]
+    mistakes: tuple[Mistake, ...]
+
+
+class Evaluation(Result):
+    """The result of an evaluation."""
+
+    model: str
+    data: str
+    split: str
+    rewrites: str
+    preprocessing: Preprocessing
+    device: str
+    precision: Precision
+    tta: str | None
+    views: int
+    against_one_view: AgainstOneView | None
+    metrics: Metrics
+    breakdown: Breakdown | None = None
+    """For the report, if that was asked for."""
+    bad_images: tuple[str, ...]
+    seconds: float
+    images_per_second: float
+    logits_file: str | None = None
+    checkpoint: str | None = None
+    """Where the network was written with the fitted temperature, if that was asked for."""

@@ -1,0 +1,59 @@
+"""What `merge` and `export` have written, and how it compares with the network."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from surgeon.metrics import Metrics
+from surgeon.models.sources import Preprocessing
+from surgeon.results.base import Gain, Result
+
+
+class Merging(Result):
+    """What became of a split network when its branches were folded into one."""
+
+    model: str
+    share: float
+    """Of the auxiliary branch."""
+    layers: int
+    probability_shift: float | None
+    """Largest difference of a probability from the average of two passes, on random images."""
+    two_passes: Metrics | None = None
+    """Of the average of both branches' predictions, on images if there are any."""
+    merged: Metrics | None = None
+    gains: tuple[Gain, ...] = ()
+    """Of the merged network over the average of two passes."""
+    notes: tuple[str, ...] = ()
+    """What else to know about it, in sentences."""
+    output: str
+
+
+class Target(StrEnum):
+    """What a network can be exported to."""
+
+    TIMM = "timm"
+    ONNX = "onnx"
+    TORCH_EXPORT = "torch-export"
+
+
+class Export(Result):
+    """A network written for programs that do not know surgeon, and how it was checked."""
+
+    model: str
+    target: Target
+    output: str
+    """The file, or the folder."""
+    files: dict[str, int]
+    """Everything that was written, with sizes in bytes."""
+    preprocessing: Preprocessing | None
+    """What has to be done to images first."""
+    folded: int | None
+    """BatchNorm layers folded into convolutions; None if that was not asked for."""
+    data: str | None = None
+    """Whose images the written network was compared on with the original; None for random ones."""
+    images: int
+    batch_sizes: tuple[int, ...]
+    """How many of them at a time."""
+    difference: float
+    """The largest from the original's outputs, relative to the largest output."""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,114 @@
+"""What `sweep` finds out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from surgeon.compute import Precision
+from surgeon.metrics import Metrics
+from surgeon.models.sources import Preprocessing
+from surgeon.results.base import Gain, Result
+
+
+class Method(StrEnum):
+    """How a sweep spends its forward passes."""
+
+    RACE = "race"
+    GRID = "grid"
+
+
+class Learning(StrEnum):
+    """How finely alpha was fitted by gradient."""
+
+    PER_LAYER = "per-layer"
+    PER_CHANNEL = "per-channel"
+
+
+class Point(Result):
+    """One swept value. A race drops values early, so `metrics` may be of fewer images than were there."""
+
+    value: float
+    metrics: Metrics
+    gain: Gain | None
+    """By the metric of the sweep; None for the original itself."""
+    dropped: str | None = None
+    """Why a race went on without it: `beaten` or `thinned out`."""
+
+
+class Setting(Result):
+    """A setting of the network that was looked at closely: the original, the best value, learned values."""
+
+    name: str
+    choosing: Metrics
+    """On the images that it was chosen or fitted on."""
+    confirming: Metrics | None = None
+    """On images held back, with the temperature fitted on the choosing ones."""
+    gains: tuple[Gain, ...] = ()
+    """Over the original, by several metrics; on the images held back if there are any."""
+
+    @property
+    def reported(self) -> Metrics:
+        """The figures to quote: of the images held back, if there are any."""
+        return self.confirming or self.choosing
+
+    def gain(self, metric: str) -> Gain | None:
+        return next((gain for gain in self.gains if gain.metric == metric), None)
+
+
+class Learned(Result):
+    """Alpha fitted by gradient: by layer name, one number, or one per channel."""
+
+    kind: Learning
+    alphas: dict[str, float | tuple[float, ...]]
+    numbers: int
+    epochs: int
+    seconds: float
+    gain_choosing: float
+    """Setting - original on the images it was fitted on, by the metric of the sweep."""
+    gain_confirming: float
+    """The same on the images held back. The gap between the two is overfitting."""
+
+
+class Sweep(Result):
+    """The result of a sweep, `result.json`."""
+
+    schema_version: int = 1
+    model: str
+    rewrites: str
+    data: str
+    split: str
+    axis: str
+    """What was swept: alpha."""
+    metric: str
+    higher_is_better: bool
+    method: Method
+    original: float
+    """The value at which the network is what it was before any surgery."""
+    points: tuple[Point, ...]
+    """All swept values in ascending order."""
+    chosen: float
+    """The best single value."""
+    settings: tuple[Setting, ...]
+    """The original first, then the best single value, then what was learned."""
+    best: str
+    """The name of the best setting."""
+    learned: tuple[Learned, ...] = ()
+    temperature: float | None
+    """Fitted at the best setting on the choosing images."""
+    summary: tuple[str, ...]
+    """What it all means, in sentences."""
+    choosing_images: int
+    confirming_images: int
+    bad_images: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
+    tta: str | None = None
+    views: int = 1
+    device: str = "cpu"
+    precision: Precision = Precision.FLOAT32
+    image_forwards: int
+    """How often an image went through the network, views not counted."""
+    seconds: float
+    checkpoint: str | None = None
+
+    def setting(self, name: str) -> Setting:
+        return next(setting for setting in self.settings if setting.name == name)

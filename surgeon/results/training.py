@@ -1,0 +1,57 @@
+"""What `finetune` finds out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from surgeon.metrics import Metrics
+from surgeon.models.sources import Preprocessing
+from surgeon.results.base import Result
+
+
+class Epoch(Result):
+    """One pass over the training images."""
+
+    number: int
+    loss: float
+    accuracy: float
+    """On the training images as they were augmented; of mixed ones, the larger part counts."""
+    learning_rate: float
+    """At its end."""
+    validation: Metrics | None
+    seconds: float
+    images_per_second: float
+    left_out: int = 0
+    """Images that could not be read."""
+
+
+class FineTuning(Result):
+    """The result of a fine-tuning run, `result.json`."""
+
+    schema_version: int = 1
+    model: str
+    rewrites: str
+    data: str
+    classes: int
+    train_images: int
+    validation_images: int
+    test_images: int
+    held_back: bool
+    """Whether the validation images were taken out of the training images."""
+    preprocessing: Preprocessing
+    recipe: dict[str, Any]
+    batch_size: int
+    trained_parameters: int
+    parameters: int
+    epochs: tuple[Epoch, ...]
+    validation: Metrics
+    """Of the network as it came out of training."""
+    settings: tuple[str, ...]
+    """What was then chosen on the validation images, in sentences."""
+    test: Metrics | None
+    """Of the checkpoint, with its settings, on test images that nothing was chosen by."""
+    tta: str | None = None
+    snapshots: tuple[str, ...] = ()
+    device: str
+    seconds: float
+    checkpoint: str
