@@ -55,7 +55,7 @@ from surgeon.record import (
 )
 from surgeon.report.card import model_card
 from surgeon.surgery import parity
-from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers
+from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers, unwrapped
 from surgeon.surgery.branches import mix_of, set_mix
 from surgeon.surgery.collect import make_room
 from surgeon.surgery.temperature import set_temperature, temperature_of
@@ -200,7 +200,7 @@ def save(
     Where the network came from is known if surgeon loaded it or timm built it; other networks can be
     loaded again by passing them to `load`.
     """
-    folder = Path(path)
+    model, folder = unwrapped(model), Path(path)
     check_destination(folder, overwrite)
     origin = _with_own_head(model, origin or getattr(model, "origin", None) or origin_of_timm_model(model))
     surgery = Surgery(

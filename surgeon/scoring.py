@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from surgeon.compute import Precision, computing_in, keep_heap
 from surgeon.data.loaders import Batch
+from surgeon.errors import SurgeonError
 from surgeon.metrics import Metrics, Scores, summarise
 from surgeon.surgery.parity import evaluating
 from surgeon.tta import Forward, Merge, Views, predict_each
@@ -51,6 +52,12 @@ class Manner:
             large = images.shape[-1] * images.shape[-2] > LARGE_IMAGE
             rows = ROWS_OF_LARGE_IMAGES if large else ROWS_OF_SMALL_IMAGES
             predictions = predict_each(forward, images, self.views, self.merge, rows)
+        for logits in predictions:
+            if not isinstance(logits, Tensor):
+                raise SurgeonError(
+                    f"The network answers with a {type(logits).__name__}, not with one tensor of logits.",
+                    "Wrap it in a module that gives the logits alone.",
+                )
         return [logits.float().cpu() for logits in predictions]
 
 
@@ -80,11 +87,20 @@ def score(
     return scores
 
 
+def _as_batch(item: Any, first: int) -> Batch:
+    if not isinstance(item, Sequence) or len(item) < 2:
+        raise SurgeonError(
+            f"Batches have to be (images, labels), and this one is a {type(item).__name__}.",
+            "Pass a loader that takes them apart, or a generator that does.",
+        )
+    return Batch(item[0], item[1], torch.arange(first, first + len(item[1])))
+
+
 def as_batches(given: Iterable[Any]) -> Iterator[Batch]:
     """Batches that hold images, from anything that gives (images, labels)."""
     seen = 0
     for item in given:
-        batch = item if isinstance(item, Batch) else Batch(item[0], item[1], torch.arange(seen, seen + len(item[1])))
+        batch = item if isinstance(item, Batch) else _as_batch(item, seen)
         seen += len(batch.labels)
         if len(batch.labels):
             yield batch

@@ -37,8 +37,7 @@ model = surgeon.load("path/to/this/folder")  # or "hf-hub:OWNER/NAME", if that i
 | sha256 of the base weights | {sha256} |
 | rewritten layers | {layers} |
 {units}| temperature | {temperature} |
-| difference from the original at the identity setting | {parity} |
-{preprocessing}
+{parity}{preprocessing}
 
 `surgeon verify path/to/this/folder` checks all of this again.
 """
@@ -51,9 +50,10 @@ _HAS_MORE_STATE = (
     "Parameters of the original keep their names, but {names} added others: the weights load into the unconverted "
     "network only with `strict=False`, which leaves the added ones out{consequence}."
 )
+_DIFFERENCE = "difference from the original at the identity setting"
 _LOADS_PLAINLY = (
     "Parameters keep their original names: the weights also load into the unconverted network, "
-    "which then predicts as the original did."
+    "which then predicts {how}."
 )
 
 # Sentences that fine-tuning leaves in the record (surgeon/training/operation.py).
@@ -71,14 +71,14 @@ def model_card(name: str, surgery: Surgery, parity: float | None, licence: str |
         name=name,
         metadata=card_metadata(name, surgery, licence).to_yaml(),
         what=_what(f"`{source.library}: {source.architecture}`" if source else "A network of one's own", plan),
-        plain_note=_plain_note(plan, kinds),
+        plain_note=_plain_note(plan, kinds, any("ine-tuned on " in sentence for sentence in surgery.findings)),
         weights=surgery.base_weights.origin,
         sha256=f"`{surgery.base_weights.sha256}`" if surgery.base_weights.sha256 else "not recorded",
         findings=f"\n{findings}" if findings else "",
         temperature=f"logits are divided by {surgery.temperature:.4f}" if surgery.temperature else "none",
         layers=", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "none",
         units=f"| inserted units | {units} |\n" if (units := _units(plan)) else "",
-        parity="not recorded" if parity is None else f"{parity:.1e} (relative)",
+        parity="" if parity is None else f"| {_DIFFERENCE} | {parity:.1e} (relative) |\n",
         preprocessing=f"| input | {size}, mean {images.mean}, std {images.std} |" if images else "",
     )
 
@@ -144,7 +144,7 @@ def _units(plan: ResolvedPlan) -> str:
     return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
 
-def _plain_note(plan: ResolvedPlan, kinds: Counter[str]) -> str:
+def _plain_note(plan: ResolvedPlan, kinds: Counter[str], trained: bool) -> str:
     """What becomes of the weights in the unconverted network."""
     if any("GroupNorm" in kind for kind in kinds):
         return _HAS_MORE_BUFFERS
@@ -154,6 +154,6 @@ def _plain_note(plan: ResolvedPlan, kinds: Counter[str]) -> str:
     learning = list(dict.fromkeys(i.unit.name for i in plan.insertions if i.unit.variant().learns))
     added, away = [*added, *learning], away or bool(learning)
     if not added:
-        return _LOADS_PLAINLY
+        return _LOADS_PLAINLY.format(how="as the layers were trained" if trained else "as the original did")
     consequence = ": once trained, it then predicts otherwise" if away else " and predicts as the main branch does"
     return _HAS_MORE_STATE.format(names=listing(f"`{name}`" for name in added), consequence=consequence)

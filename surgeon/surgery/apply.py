@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from surgeon.errors import ExitCode, SurgeonError
 from surgeon.inserts import inserts
@@ -39,6 +40,11 @@ def convert(
         >>> convert(model, "example-weighted", alpha={"*": 0.02, "layer4.*": 0.3})
         >>> convert(model, "crossnorm", "selfnorm", inputs=(images,))
     """
+    if unwrapped(model) is not model:
+        raise SurgeonError(
+            f"The network is wrapped in {type(model).__name__}, which would not see its new layers.",
+            "Convert the network first, and then wrap it.",
+        )
     requests, units = inserts_among(rewrites)
     if options:
         if len(rewrites) != 1:
@@ -101,6 +107,17 @@ def install_everywhere(model: nn.Module, plan: ResolvedPlan, *, at_identity: boo
         norm = modules[operation.layer]
         assert isinstance(norm, SurgicalNorm)
         install(norm, operation, at_identity=at_identity)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The network itself, if DistributedDataParallel, DataParallel or torch.compile has wrapped it."""
+    while True:
+        if isinstance(model, DataParallel | DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):  # of torch.compile
+            model = inner
+        else:
+            return model
 
 
 def current_plan(model: nn.Module) -> ResolvedPlan:

@@ -7,15 +7,14 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, TypeVar
 
-import torch
 from torch import nn
 
 from surgeon.data.loaders import Batch
 from surgeon.errors import SurgeonError, listing
 from surgeon.metrics import metrics
 from surgeon.results import Learning, Method, Sweep
-from surgeon.scoring import Manner
-from surgeon.surgery.apply import convert, current_plan
+from surgeon.scoring import Manner, as_batches
+from surgeon.surgery.apply import convert, current_plan, unwrapped
 from surgeon.sweeping.axis import AlphaAxis, has_example_weighted_layers
 from surgeon.sweeping.investigation import Investigation, Question
 from surgeon.sweeping.runner import Runner
@@ -49,6 +48,7 @@ def sweep(
     kinds = tuple(_one_of(Learning, kind, "learn") for kind in learn)
     if kinds and confirm_on is None:
         raise SurgeonError("What is learned has to be confirmed on other images.", "Pass confirm_on=another_loader.")
+    model = unwrapped(model)
     if not has_example_weighted_layers(model):
         model = convert(model, "example-weighted")
     axis = AlphaAxis(model)
@@ -96,7 +96,4 @@ class _Loader:
         return _Loader(self.loader, numbers[0] if numbers else len(self))
 
     def __iter__(self) -> Generator[Batch]:
-        seen = 0
-        for images, labels, *_ in islice(self.loader, self._first, None):
-            yield Batch(images, labels, torch.arange(seen, seen + len(labels)))
-            seen += len(labels)
+        yield from as_batches(islice(self.loader, self._first, None))

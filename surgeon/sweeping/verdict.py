@@ -17,7 +17,8 @@ def in_sentences(
         sentences.append(_ranking_or_confidence(original.reported, best))
         if best.confirming is None:
             sentences.append(
-                "Chosen and measured on the same images, which flatters the gain: --confirm holds half back."
+                "Chosen and measured on the same images, which flatters the gain: `surgeon sweep --confirm` holds "
+                "half back."
             )
     elif original.reported.temperature is not None:
         sentences.append(_temperature_alone(original.reported))
@@ -65,8 +66,13 @@ def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
     alone = f"confidence, which a temperature of {before.temperature:.3f} gives the original network as well"
     if ranking <= 0:
         return f"All of the gain in cross-entropy ({change}) is {alone}, and none is ranking ({left}); {also}."
+    if ranking > whole:
+        return (
+            f"Cross-entropy gains {whole:.4f} ({change}): ranking gains {ranking:.4f} ({left}), and confidence loses "
+            f"{ranking - whole:.4f}, which a temperature would mend; {also}."
+        )
     return (
-        f"Of the gain of {whole:.4f} in cross-entropy ({change}), {max(whole - ranking, 0.0):.4f} is {alone}, and "
+        f"Of the gain of {whole:.4f} in cross-entropy ({change}), {whole - ranking:.4f} is {alone}, and "
         f"{ranking:.4f} is ranking ({left}); {also}."
     )
 
@@ -74,5 +80,5 @@ def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
 def _temperature_alone(original: Metrics) -> str:
     return (
         f"A temperature of {original.temperature:.3f} alone takes its cross-entropy from {original.cross_entropy:.4f} "
-        f"to {original.scaled_cross_entropy:.4f}: --temperature stores it."
+        f"to {original.scaled_cross_entropy:.4f}: `surgeon sweep --temperature` stores it."
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from surgeon import checkpoint
+from surgeon.errors import SurgeonError
 from surgeon.results import Epoch, FineTuning
 from surgeon.task import Request
 from surgeon.training.operation import run_finetuning
@@ -24,8 +25,8 @@ class _Nobody:
 
 
 def finetune(
-    model: str,
-    data: str,
+    model: str | Path,
+    data: str | Path,
     output: str | Path,
     recipe: str | None = None,
     *,
@@ -45,6 +46,11 @@ def finetune(
         >>> result = surgeon.finetune("resnet50", "path/to/folder", "runs/mine", epochs=20, bn="ghost:size=16")
         >>> model = surgeon.load(result.checkpoint)
     """
+    if not isinstance(model, str | Path):
+        raise SurgeonError(
+            f"surgeon.finetune takes the name of a model or a checkpoint folder, not a {type(model).__name__}.",
+            "surgeon.save it, and pass the folder.",
+        )
     request = FinetuneRequest(
         task=Request(data=str(data), workers=workers),
         recipe=load_recipe(recipe, changes),
@@ -54,7 +60,7 @@ def finetune(
     )
     file = Path(weights) if weights is not None else None
     return run_finetuning(
-        lambda: checkpoint.open_model(model, weights=file, pretrained=pretrained),
+        lambda: checkpoint.open_model(str(model), weights=file, pretrained=pretrained),
         request,
         _Nobody(),
         lambda phase, done, of: None,  # noqa: ARG005

@@ -244,6 +244,12 @@ class Trainer:
             self._average_buffers()
         due = number % self.recipe.validate_every == 0 or number == self.recipe.epochs
         metrics = self.validate(self.outcome) if due else None
+        if metrics is not None and not math.isfinite(metrics.cross_entropy):
+            raise SurgeonError(
+                f"The network has diverged: its predictions of validation images are infinite after epoch {number}.",
+                f"Try a smaller --lr. {self._kept()}".strip(),
+                ExitCode.FAILED,
+            )
         train_mode(self.model, self.recipe)
         self.epochs.append(
             Epoch(

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 import surgeon
 from surgeon.augment.base import Kind, augments
+from surgeon.errors import SurgeonError
 from surgeon.inserts import inserts
 from surgeon.norms import norms
 from tests.cli.running import Process, command, document, done, invoke, refusal
@@ -59,6 +60,11 @@ def test_the_same_command_gives_the_same_weights_whatever_the_number_of_workers(
 ) -> None:
     done(*QUICK, "--workers", 2, "-o", tmp_path / "run")
     assert same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+def test_a_network_in_memory_has_no_name_to_go_by() -> None:
+    with pytest.raises(SurgeonError, match="not a Linear"):
+        surgeon.finetune(torch.nn.Linear(2, 2), "digits", "nowhere")  # type: ignore[arg-type]
 
 
 def test_another_seed_gives_other_weights(tmp_path: Path, uninterrupted: Path) -> None:
@@ -337,6 +343,20 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path: Pat
     assert outcome.code == 1
     assert "The loss is nan in epoch 1, step " in outcome.stderr
     assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_a_network_that_has_diverged_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights may be finite, and predictions all the same not."""
+    from surgeon.training import run
+
+    class Diverged:
+        cross_entropy = float("inf")
+
+    monkeypatch.setattr(run, "summarise", lambda _: Diverged())
+    outcome = invoke(*QUICK, "-o", tmp_path / "run")
+    assert outcome.code == 1
+    assert "diverged: its predictions of validation images are infinite after epoch 1" in outcome.stderr
+    assert not {"checkpoint", "state.pt", "result.json"} & {entry.name for entry in (tmp_path / "run").iterdir()}
 
 
 def test_without_a_saved_state_none_is_promised(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -329,3 +330,27 @@ def test_wrong_options_are_refused(model: nn.Module, options: dict[str, Any], ex
 def test_wrong_words_are_refused_as_any_other_option(model: nn.Module, options: dict[str, Any]) -> None:
     with pytest.raises(SurgeonError, match="cannot be"):
         surgeon.sweep(model, loader(32), alphas=[0], confirm_on=loader(32), **options)
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel], ids=["compiled", "parallel"])
+def test_a_wrapped_network_is_swept_and_saved_as_what_it_wraps(wrap: Any, model: nn.Module, tmp_path: Path) -> None:
+    converted = surgeon.convert(model, "example-weighted:alpha=0.9")
+    wrapped = wrap(converted)
+    alpha = surgeon.sweep(wrapped, loader(), alphas=[0, 0.2]).chosen
+    folder = surgeon.save(wrapped, tmp_path / "saved")
+    again = surgeon.load(folder, model=Small())
+    layers = surgical_layers(again)
+    assert layers.keys() == {"bn1", "bn2"}
+    assert {layer.rewrites["example-weighted"].alpha for layer in layers.values()} == {alpha}
+    with pytest.raises(SurgeonError, match="Convert the network first"):
+        surgeon.convert(wrap(model), "ghost")
+
+
+def test_batches_and_answers_of_other_kinds_are_told(model: nn.Module) -> None:
+    images, labels = pictures(8, 1)
+    with pytest.raises(SurgeonError, match=r"this one is a dict"):
+        surgeon.sweep(model, [{"image": images, "label": labels}], alphas=[0])
+    answers = nn.Sequential(model)
+    answers.forward = lambda x: (model(x), x)
+    with pytest.raises(SurgeonError, match="answers with a tuple"):
+        surgeon.evaluate(answers, [(images, labels)])

@@ -1,0 +1,35 @@
+"""Which part of a gain is confidence and which is ranking, in a sentence whose figures add up."""
+
+from __future__ import annotations
+
+import pytest
+
+from surgeon.results import Setting
+from surgeon.sweeping.verdict import in_sentences
+from tests.unit.sweep_record import figures, gain
+
+
+def told(cross_entropy: float, scaled: float) -> str:
+    """Of a setting with these figures, where the original has 0.5 and 0.4."""
+    original = Setting(name="original", choosing=figures(0, cross_entropy=0.5, scaled_cross_entropy=0.4))
+    difference = {"difference": scaled - 0.4, "low": scaled - 0.41, "high": scaled - 0.39}
+    gains = (gain("accuracy", 0.3), gain("scaled-cross-entropy", 0.3).model_copy(update=difference))
+    after = figures(0.3, cross_entropy=cross_entropy, scaled_cross_entropy=scaled)
+    best = Setting(name="alpha 0.3", choosing=after, gains=(*gains, gain("cross-entropy", 0.3)))
+    return in_sentences("alpha", "cross-entropy", original, best, [], best)[1]
+
+
+@pytest.mark.parametrize(
+    ("cross_entropy", "scaled", "expected"),
+    [
+        (0.35, 0.35, ("Of the gain of 0.1500", "0.1000 is confidence", "0.0500 is ranking")),
+        (0.35, 0.42, ("All of the gain", "none is ranking")),
+        (0.48, 0.35, ("gains 0.0200", "ranking gains 0.0500", "confidence loses 0.0300")),
+        (0.55, 0.35, ("does not gain",)),
+    ],
+)
+def test_confidence_and_ranking_make_up_the_gain(
+    cross_entropy: float, scaled: float, expected: tuple[str, ...]
+) -> None:
+    sentence = told(cross_entropy, scaled)
+    assert [part for part in expected if part not in sentence] == [], sentence
