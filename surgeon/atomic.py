@@ -14,6 +14,8 @@ from surgeon.errors import ExitCode, SurgeonError
 
 UNFINISHED = ".unfinished-"
 
+REPLACE = "Pass --overwrite (in Python overwrite=True) to replace it, or another {}."
+
 
 def check_destination(folder: Path, overwrite: bool) -> None:
     """Refuse a destination that holds something, before any work is done."""
@@ -21,7 +23,7 @@ def check_destination(folder: Path, overwrite: bool) -> None:
         if place.exists() and not place.is_dir():
             raise SurgeonError(f"{place} exists and is not a folder.", "Choose another destination with -o.")
     if folder.is_dir() and not overwrite and any(not _unfinished(entry) for entry in folder.iterdir()):
-        raise SurgeonError(f"{folder} already exists.", "Pass --overwrite (in Python overwrite=True) to replace it, or another folder.")
+        raise SurgeonError(f"{folder} already exists.", REPLACE.format("folder"))
     writable = next((parent for parent in (folder, *folder.resolve().parents) if parent.exists()), folder)
     if not os.access(writable, os.W_OK):
         raise SurgeonError(f"{writable} is not writable.", "Choose another destination with -o.", ExitCode.FAILED)
@@ -34,7 +36,7 @@ def check_new_files(folder: Path, names: Sequence[str], overwrite: bool) -> None
         if path.is_dir():
             raise SurgeonError(f"{path} is a folder.", "Choose another destination with -o.")
         if path.exists() and not overwrite:
-            raise SurgeonError(f"{path} already exists.", "Pass --overwrite (in Python overwrite=True) to replace it, or another file.")
+            raise SurgeonError(f"{path} already exists.", REPLACE.format("file"))
 
 
 @contextmanager

@@ -227,7 +227,7 @@ def resolve(
 def resolve_plan(model: nn.Module, requests: Sequence[Request], layers: str | None = None) -> ResolvedPlan:
     """Decide for each layer what happens to it, or say why that cannot be."""
     if not requests:
-        raise SurgeonError("No rewrite was asked for.", f"Choose with --bn, or name one in Python: {listing(norms, 'or')}.")
+        raise SurgeonError("No rewrite was asked for.", f"Choose one (--bn): {listing(norms, 'or')}.")
     for request in requests:
         norms[request.name]
     candidates = _candidates(model, requests)
