@@ -58,12 +58,14 @@ def test_every_rewrite_and_insert_has_a_page_with_its_options() -> None:
             assert f"<!-- table: {kind} {name} -->" in (PROJECT / f"docs/methods/{name}.md").read_text("utf-8")
 
 
-def test_a_norm_an_insert_and_an_augmentation_in_one_file_each(tmp_path: Path) -> None:
+def test_everything_that_can_be_added_in_one_file(tmp_path: Path) -> None:
     """In a process of their own: what they register would stay in this one."""
-    for name, program in zip(("noisy", "scaled_noise", "dimmed"), blocks(EXTENDING, "python"), strict=True):
+    for name, program in zip(
+        ("noisy", "scaled_noise", "dimmed", "sure_mistakes"), blocks(EXTENDING, "python"), strict=True
+    ):
         (tmp_path / f"{name}.py").write_text(program)
     use = """
-import dimmed, noisy, scaled_noise, torch, surgeon
+import dimmed, noisy, scaled_noise, sure_mistakes, torch, surgeon
 from PIL import Image
 from surgeon.augment.pipeline import build
 from surgeon.models.sources import Preprocessing
@@ -72,6 +74,9 @@ print(surgeon.convert(network, "noisy", sigma=1.0))
 print(surgeon.convert(network, "scaled-noise:site=1", inputs=(torch.randn(2, 3, 8, 8),)))
 (dim,) = build(["dimmed:least=0.2"], Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,))).image
 assert dim(Image.new("L", (8, 8), 200)).getpixel((0, 0)) < 200
+logits = torch.tensor([[9.0, 0, 0], [0, 9.0, 0], [0.1, 0, 0]])
+network = torch.nn.Identity()
+assert surgeon.evaluate(network, [(logits, torch.tensor([0, 0, 1]))]).value("sure-mistakes") == 1 / 3
 """
     finished = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
