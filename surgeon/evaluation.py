@@ -167,7 +167,10 @@ def _write(kept: list[tuple[Tensor, Batch]], path: Path) -> None:
     }
     unfinished = path.with_name(f".unfinished-{path.name}")
     try:
+        unfinished.touch()  # with the mode that files have here
+        mode = unfinished.stat().st_mode
         save_file(tensors, unfinished)
+        unfinished.chmod(mode)  # safetensors makes it private
         unfinished.replace(path)
     except Exception as error:
         unfinished.unlink(missing_ok=True)

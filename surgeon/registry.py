@@ -2,7 +2,7 @@
 
 A registry imports every module of its folder once, on first use, and then the modules that installed
 packages name in entry points of the group that is called as the folder (`surgeon.norms`, …). A name can
-be taken only once, and an unknown name is answered with the closest known ones. A package that fails is
+be taken only once, and an unknown name is answered with the closest known ones. A module that fails is
 left out with a warning: it is not what most commands are about.
 """
 
@@ -52,8 +52,8 @@ class Plugin:
                 registry.forget(name)
             self.added.clear()
             warnings.warn(
-                f"The package {self.package} {self.version} was left out, because its module {self.module!r} "
-                f"({entry_point.group}) cannot be loaded: {self.problem}",
+                f"The module {self.module!r} ({entry_point.group}) of the package {self.package} {self.version} "
+                f"was left out, because it cannot be loaded: {self.problem}",
                 PluginWarning,
                 stacklevel=2,
             )

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from surgeon.cli import options, output
 from surgeon.cli.convert import base_name
+from surgeon.cli.groups import Opening, unfolded
 from surgeon.cli.options import Json
 from surgeon.errors import SurgeonError, count, listing
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("export")(output.reporting_errors(export))
+    app.command("export")(output.reporting_errors(unfolded(export)))
 
 
 def export(
@@ -46,20 +47,20 @@ def export(
     split: options.Split = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was exported before.")] = False,
     as_json: Json = False,
+    *,
+    opening: Opening,
 ) -> None:
     """Write a network without surgeon in it, for timm, ONNX or torch.export, and prove that it computes the same."""
     if split is not None and data is None:
         raise SurgeonError("--split says which images of --data to compare on: pass both.")
     with output.working("Loading torch and timm…"):
-        from surgeon import checkpoint
         from surgeon.exporting.operation import FORMATS, check_request, run_export
         from surgeon.results import Target
     target = output.one_of(Target, to, "--to")
     ending = "-timm" if target is Target.TIMM else FORMATS[target].suffix
     path = destination or Path(f"{base_name(model)}{ending}")
     check_request(target, path, folding=fold, overwrite=overwrite)
-    with output.working(f"Opening {model}…"):
-        loaded = checkpoint.open_model(model)
+    loaded = opening.open(model)
     with output.working(f"Writing {path} and comparing it with the network…"):
         result = run_export(loaded, target, path, folding=fold, overwrite=overwrite, data=data, split=split)
     if as_json:

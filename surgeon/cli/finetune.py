@@ -11,7 +11,7 @@ from rich.table import Table
 
 from surgeon.cli import completion, options, output
 from surgeon.errors import SurgeonError, count
-from surgeon.report.wording import preprocessing_text
+from surgeon.report.wording import left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
     from surgeon.results import Epoch, FineTuning
@@ -235,6 +235,8 @@ def describe(result: FineTuning, folder: Path) -> None:
     held_back = " (a tenth of the training images)" if result.held_back else ""
     images = f"{result.train_images:,} to train, {result.validation_images:,} to choose by{held_back}"
     output.say(f"  images         {images}, {result.test_images:,} to test")
+    if left_out := left_out_text(result):
+        output.say(f"  [yellow]note:[/] left out as unreadable: {escape(left_out)}")
     for sentence in result.settings:
         output.say(f"• {escape(sentence)}")
     table = Table()

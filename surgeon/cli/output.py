@@ -119,13 +119,13 @@ def reporting_errors(command: Callable[P, R]) -> Callable[P, R]:
                 raise
             raise fail(error) from error
         except KeyboardInterrupt as error:
-            people.print("Interrupted; nothing was left half-written.")
+            people.print(f"Interrupted; {escape(str(error) or 'nothing was left half-written.')}")
             raise typer.Exit(ExitCode.INTERRUPTED) from error
         except Exception as error:
             if _debugging():
                 raise
             told = SurgeonError(
-                f"Unexpected {type(error).__name__}: {_first_line(error)}",
+                f"Unexpected {type(error).__name__}: {_first_line(error).rstrip('.')}.",
                 "Run again with SURGEON_DEBUG=1 for the traceback, and please report it.",
                 ExitCode.FAILED,
             )
@@ -150,7 +150,7 @@ def _telling_of_plugins() -> Iterator[None]:
         yield
 
 
-def _first_line(error: BaseException) -> Any:
+def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), "no message")
 
 

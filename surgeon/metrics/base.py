@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from surgeon.errors import ExitCode, SurgeonError
 from surgeon.registry import Registry
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from surgeon.metrics.accumulator import ImageScores
     from surgeon.metrics.summary import Metrics
 
+R = TypeVar("R")
 Compute = Callable[["ImageScores"], float | None]
 PerImage = Callable[["ImageScores"], "NDArray[Any]"]
 
@@ -54,7 +57,28 @@ def register(name: str, *, higher_is_better: bool, per_image: PerImage | None = 
 
     def wrap(compute: Compute) -> Compute:
         summary = (compute.__doc__ or "").strip().splitlines()[0]
-        metrics.register(name)(Metric(name, summary, higher_is_better, compute, per_image))
+        per_image_named = _naming(name, per_image) if per_image is not None else None
+        metrics.register(name)(Metric(name, summary, higher_is_better, _naming(name, compute), per_image_named))
         return compute
 
     return wrap
+
+
+def _naming(name: str, compute: Callable[[ImageScores], R]) -> Callable[[ImageScores], R]:
+    """The same, but what it raises says which metric it was: all of them are computed, whichever was asked for."""
+
+    @wraps(compute)
+    def run(images: ImageScores) -> R:
+        try:
+            return compute(images)
+        except SurgeonError:
+            raise
+        except Exception as error:  # somebody else's code raises anything
+            reason = next(iter(str(error).strip().splitlines()), "no message").rstrip(".")
+            raise SurgeonError(
+                f"The metric {name!r} cannot be computed: {type(error).__name__}: {reason}.",
+                "If a package has added it, mend or remove that package; SURGEON_DEBUG=1 shows the traceback.",
+                ExitCode.FAILED,
+            ) from error
+
+    return run

@@ -227,6 +227,7 @@ def _facts(result: FineTuning) -> list[tuple[str, str]]:
         ("rewrites", result.rewrites),
         ("data", f"{result.data}, {result.classes:,} classes"),
         ("images", _image_counts(result)),
+        ("unreadable images left out", wording.left_out_text(result)),
         ("preprocessing", wording.preprocessing_text(result.preprocessing)),
         ("batch size", f"{result.batch_size:,}"),
         ("trained parameters", f"{result.trained_parameters:,} of {result.parameters:,}"),

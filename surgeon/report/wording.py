@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from surgeon.errors import count, listing
+
 if TYPE_CHECKING:
     from surgeon.models.sources import Preprocessing
-    from surgeon.results import Gain
+    from surgeon.results import FineTuning, Gain
 
 NOT_FINITE = "not finite"
 MISSING = "–"
@@ -78,6 +80,16 @@ def preprocessing_text(images: Preprocessing) -> str:
     mean, std = ("/".join(f"{value:.3g}" for value in values) for values in (images.mean, images.std))
     size = "x".join(map(str, images.input_size[1:]))
     return f"{size} px, {images.interpolation}, crop {images.crop_pct:g}, mean {mean}, std {std}"
+
+
+def left_out_text(result: FineTuning) -> str:
+    """Which images a fine-tuning run could not read, if any."""
+    trained = result.bad_training_images
+    parts = [f"{count(trained, 'training image')} in an epoch"] if trained else []
+    for split, names in (("validation", result.bad_validation_images), ("test", result.bad_test_images)):
+        if names:
+            parts.append(f"{count(len(names), f'{split} image')} ({listing(names)})")
+    return "; ".join(parts)
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:

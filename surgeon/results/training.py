@@ -36,6 +36,10 @@ class FineTuning(Result):
     train_images: int
     validation_images: int
     test_images: int
+    bad_training_images: int = 0
+    """Could not be read and were left out; of all epochs, the most. Those of the other splits by name:"""
+    bad_validation_images: tuple[str, ...] = ()
+    bad_test_images: tuple[str, ...] = ()
     held_back: bool
     """Whether the validation images were taken out of the training images."""
     preprocessing: Preprocessing

@@ -10,9 +10,8 @@ from surgeon import checkpoint
 from surgeon.atomic import staged
 from surgeon.errors import ExitCode, SurgeonError, count
 from surgeon.evaluation import run_evaluation
-from surgeon.metrics import Metrics
 from surgeon.report.training import training_page, training_picture
-from surgeon.results import FineTuning, Sweep
+from surgeon.results import Evaluation, FineTuning, Sweep
 from surgeon.sweeping.journal import OtherSweepError
 from surgeon.sweeping.operation import SweepRequest, run_sweep
 from surgeon.sweeping.values import parse_values
@@ -33,7 +32,8 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     validation = epochs[-1].validation
     assert validation is not None
     sentences = _choose_settings(run, progress)
-    test = _test(run, progress)
+    evaluation = _test(run, progress)
+    test = evaluation.metrics if evaluation is not None else None
     findings = [f"Fine-tuned on {run.request.task.data}: {count(len(run.splits.train), 'image')}.", *sentences]
     if test is not None:
         findings.append(f"Test: {test.accuracy:.2%} of {count(test.images, 'image')}.")
@@ -53,6 +53,9 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         train_images=len(run.splits.train),
         validation_images=len(run.splits.validation),
         test_images=len(run.splits.test) if run.splits.test is not None else 0,
+        bad_training_images=max(epoch.left_out for epoch in epochs),
+        bad_validation_images=run.unreadable_validation() if validation.images < len(run.splits.validation) else (),
+        bad_test_images=evaluation.bad_images if evaluation is not None else (),
         held_back=run.splits.held_back,
         preprocessing=run.preprocessing,
         recipe=run.recipe.model_dump(mode="json"),
@@ -110,12 +113,11 @@ def _sweep(run: Run, request: SweepRequest, progress: Progress) -> Sweep:
         return run_sweep(run.loaded, replace(request, overwrite=True), tell, images=run.splits.validation)
 
 
-def _test(run: Run, progress: Progress) -> Metrics | None:
+def _test(run: Run, progress: Progress) -> Evaluation | None:
     if run.splits.test is None:
         return None
     request = replace(run.request.task, split=run.splits.test.split, tta=run.recipe.tta)
-    evaluation = run_evaluation(run.loaded, request, progress, save_logits=run.folder / LOGITS, images=run.splits.test)
-    return evaluation.metrics
+    return run_evaluation(run.loaded, request, progress, save_logits=run.folder / LOGITS, images=run.splits.test)
 
 
 def write_report(result: FineTuning, folder: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from surgeon.errors import SurgeonError
 from surgeon.models.sources import LoadedModel
 from surgeon.processes import Processes
 from surgeon.results import FineTuning
@@ -13,6 +15,7 @@ from surgeon.training.loop import Watcher
 from surgeon.training.request import RESULT, FinetuneRequest, check_run
 from surgeon.training.run import Run
 from surgeon.training.splits import open_splits
+from surgeon.training.state import STATE
 from surgeon.training.tracking import tracking
 
 
@@ -22,14 +25,33 @@ def run_finetuning(
     """Train a network on a data set, choose its settings on validation images, and test it once."""
     processes = Processes.launched()
     check_run(request)
-    if request.resume and (request.output / RESULT).is_file():
-        return FineTuning.model_validate_json((request.output / RESULT).read_bytes())
     run = Run(request, processes, open_splits(request.task, request.recipe.train_images), open_network())
+    if request.resume:
+        processes.only_first(run.check_same)
+        if (run.folder / RESULT).is_file():
+            return FineTuning.model_validate_json((run.folder / RESULT).read_bytes())
     trainer = run.trainer(watcher)
-    processes.only_first(run.begin)
     if request.resume:
         trainer.resume()
-    with stopping_at_ctrl_c() as stopped, tracking(trainer, request.track, request.recipe):
-        trainer.should_stop = stopped.is_set
-        trainer.fit()
-    return finish(run, trainer, progress)
+    else:
+        processes.only_first(run.begin)
+    with _stopping_well(run):
+        with stopping_at_ctrl_c() as stopped, tracking(trainer, request.track, run.recipe):
+            trainer.should_stop = stopped.is_set
+            trainer.fit()
+        return finish(run, trainer, progress)
+
+
+@contextmanager
+def _stopping_well(run: Run) -> Iterator[None]:
+    """A run that fails before it has a state leaves nothing; one that is interrupted says how to go on."""
+    try:
+        yield
+    except SurgeonError:
+        if run.processes.rank == 0:
+            run.withdraw()
+        raise
+    except KeyboardInterrupt:
+        if not (run.folder / STATE).is_file():
+            raise
+        raise KeyboardInterrupt(f"{run.folder} has the state, and the same command with --resume goes on.") from None

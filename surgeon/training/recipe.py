@@ -26,6 +26,8 @@ SHIPPED = Path(__file__).parents[1] / "assets" / "recipes"
 
 
 def _as_list(value: Any) -> Any:
+    if not isinstance(value, str | list | tuple):
+        raise ValueError("it should be a text or a list of texts")
     return [value] if isinstance(value, str) else value
 
 
@@ -78,6 +80,17 @@ def _check_views(name: str) -> None:
     views[name]
 
 
+def _check_optimizer(name: str) -> None:
+    from timm.optim._optim_factory import list_optimizers
+
+    known = [str(one) for one in list_optimizers()]
+    if name.lower() not in known:
+        raise SurgeonError(
+            f"There is no optimiser {name!r} in timm.",
+            did_you_mean(name, known) or "Common ones are sgd, adamw, lamb and lion.",
+        )
+
+
 Specs = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 Rewrites = Annotated[Specs, _refused_by(_check_rewrites)]
 Inserts = Annotated[Specs, _refused_by(_check_inserts)]
@@ -116,7 +129,7 @@ class Recipe(BaseModel):
     accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)
     input_size: int | None = key(None, "Height and width of the images, if not the network's own.", ge=8)
 
-    optimizer: str = key("sgd", "An optimiser of timm's: sgd, adamw, lamb, …")
+    optimizer: Annotated[str, _refused_by(_check_optimizer)] = key("sgd", "An optimiser of timm's: sgd, adamw, lamb, …")
     lr: float = key(0.01, "Learning rate at its highest.", gt=0)
     momentum: float = key(0.9, "Of SGD.", ge=0, lt=1)
     weight_decay: float = key(1e-4, "Of weights; of other parameters see norm_weight_decay.", ge=0)
@@ -266,7 +279,7 @@ def _problem(details: Any) -> str:
     if details["type"] == "extra_forbidden":
         hint = did_you_mean(where, Recipe.model_fields)
         return f"there is no key {where!r}" + (f" ({hint.rstrip('.?').lower()}?)" if hint else "")
-    message = details["msg"].removeprefix("Value error, ")
+    message = details["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
     return f"{where}={details['input']!r}: {message}" if where else message
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from surgeon.training.tracking import check_tracker
 RECIPE, RUN, RESULT, LOGITS = "recipe.yaml", "run.json", "result.json", "test-logits.safetensors"
 PICTURE, PAGE = "curves.png", "report.html"
 CHECKPOINT, SNAPSHOTS, SWEEPS = "checkpoint", "snapshots", {"alpha": "sweep-alpha", "lambda": "sweep-lambda"}
+FITTED = ("batch_size", "input_size", "norm_weight_decay")
+"""Keys of a recipe that the network and the images decide, unless it does; the run's own has what came of it."""
 
 
 @dataclass(frozen=True)
@@ -33,26 +35,29 @@ def check_run(request: FinetuneRequest) -> None:
     """Before any work is done: a new run needs an empty folder, a resumed one its own, with the same recipe."""
     folder = request.output
     check_tracker(request.track)
+    if request.resume and request.overwrite:
+        raise SurgeonError("--resume goes on with a run and --overwrite begins afresh: pass one of them.")
     if not request.resume:
         check_destination(folder, request.overwrite)
     elif not (folder / RUN).is_file():
         raise SurgeonError(f"There is no run in {folder} to resume.", "Leave --resume out to begin one.")
     else:
-        _check_same_recipe(request)
+        not_yet_known = [key for key in FITTED if getattr(request.recipe, key) is None]
+        refuse_other_run(folder, other_keys(folder, request.recipe, not_yet_known))
 
 
-def _check_same_recipe(request: FinetuneRequest) -> None:
-    path = request.output / RECIPE
+def other_keys(folder: Path, recipe: Recipe, apart_from: Collection[str] = ()) -> list[str]:
+    """The keys in which a recipe is not that of the run in a folder."""
+    path = folder / RECIPE
     begun_with = check_recipe(read_yaml(path), str(path))
-    refuse_other_run(
-        request.output, [key for key in Recipe.model_fields if getattr(begun_with, key) != getattr(request.recipe, key)]
-    )
+    keys = [key for key in Recipe.model_fields if key not in apart_from]
+    return [key for key in keys if getattr(begun_with, key) != getattr(recipe, key)]
 
 
 def refuse_other_run(folder: Path, different: Sequence[str]) -> None:
     """Nothing to say if nothing is different."""
     if different:
         raise SurgeonError(
-            f"The run in {folder} was begun with another {listing(different)}.",
+            f"The run in {folder} was begun with other settings: {listing(different)}.",
             "Repeat its command with --resume, or begin another run in another folder.",
         )

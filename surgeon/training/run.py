@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ from surgeon.atomic import staged
 from surgeon.augment.pipeline import Augmentation, build
 from surgeon.compute import Precision, pick_device, usable_precision
 from surgeon.conversion import state_sha256
-from surgeon.data.loaders import batches, usable_cores
+from surgeon.data.loaders import Batches, batches, usable_cores
 from surgeon.errors import SurgeonError, count
 from surgeon.metrics import Metrics, Scores, summarise
 from surgeon.models.sources import LoadedModel
@@ -35,11 +37,13 @@ from surgeon.training.request import (
     SNAPSHOTS,
     SWEEPS,
     FinetuneRequest,
+    other_keys,
     refuse_other_run,
 )
 from surgeon.training.schedule import Schedule, make_optimizer
 from surgeon.training.splits import Splits, check_training_images
 from surgeon.training.state import STATE
+from surgeon.training.tracking import CURVES
 
 DEFAULT_BATCH = 64
 CROP = "standard"
@@ -49,60 +53,81 @@ class Run:
     """A network and images that fit each other, and the folder in which the run lives."""
 
     def __init__(self, request: FinetuneRequest, processes: Processes, splits: Splits, loaded: LoadedModel) -> None:
-        self.request, self.recipe, self.folder = request, request.recipe, request.output
+        self.request, self.folder = request, request.output
         self.processes = processes
         self.splits = splits
         self.device = pick_device(request.task.device)
-        self.precision = usable_precision(Precision(self.recipe.precision), self.device)
-        self.batch_size = self.recipe.batch_size or min(DEFAULT_BATCH, len(splits.train))
+        self.precision = usable_precision(Precision(request.recipe.precision), self.device)
+        self.batch_size = request.recipe.batch_size or min(DEFAULT_BATCH, len(splits.train))
         check_training_images(splits.train, self.batch_size, request.task.limit)
-        _check_division(self.batch_size, processes.count, self.recipe)
+        _check_division(self.batch_size, processes.count, request.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
-        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), self.recipe.seed)
-        self.preprocessing = replace(request.task.images, input_size=self.recipe.input_size).applied_to(
+        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), request.recipe.seed)
+        self.preprocessing = replace(request.task.images, input_size=request.recipe.input_size).applied_to(
             loaded.origin.preprocessing, loaded.name
         )
         names = splits.train.class_names if splits.train.names_known else None
         network.with_images(self.loaded, self.preprocessing, names)
-        if self.recipe.input_size is not None:
+        if request.recipe.input_size is not None:
             network.check_input_size(self.loaded)
-        self.rewrites = network.convert(self.loaded, self.recipe)
-        _check_groups(self.loaded.model, self.batch_size // processes.count // self.recipe.accumulate)
-        network.choose_what_learns(self.loaded.model, self.recipe)
+        self.rewrites = network.convert(self.loaded, request.recipe)
+        _check_groups(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
+        network.choose_what_learns(self.loaded.model, request.recipe)
+        self.recipe = self._fitted(request.recipe)
 
-    def begin(self) -> None:
-        """Write down what this run is, or make sure that it is the one to resume."""
-        identity = {
+    def _fitted(self, recipe: Recipe) -> Recipe:
+        """The recipe with what the network and the images decide."""
+        _, height, width = self.preprocessing.input_size
+        decays = recipe.norm_weight_decay
+        fitted = {
+            "batch_size": self.batch_size,
+            "input_size": height if height == width else None,
+            "norm_weight_decay": network.has_residual_path(self.loaded) if decays is None else decays,
+        }
+        return recipe.model_copy(update=fitted)
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        return {
             "model": self.name,
             "weights": self.base_sha256,
             "data": [self.splits.train.fingerprint, self.splits.validation.fingerprint],
-            "batch_size": self.batch_size,
             "number of processes": self.processes.count,
         }
-        if self.request.resume:
-            self._check_same_run(identity)
-            return
+
+    def begin(self) -> None:
+        """Write down what this run is."""
         for name in (STATE, RESULT):
             (self.folder / name).unlink(missing_ok=True)
         for name in (CHECKPOINT, SNAPSHOTS, *SWEEPS.values()):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         with staged(self.folder, (RECIPE, RUN)) as stage:
             (stage / RECIPE).write_text(as_yaml(self.recipe), encoding="utf-8")
-            (stage / RUN).write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+            (stage / RUN).write_text(json.dumps(self._identity, indent=2) + "\n", encoding="utf-8")
 
-    def _check_same_run(self, identity: dict[str, Any]) -> None:
+    def withdraw(self) -> None:
+        """Leave nothing of a run that began in an empty folder and got nowhere, so that it can begin there again."""
+        if self.request.resume or self.request.overwrite or (self.folder / STATE).is_file():
+            return
+        for name in (RECIPE, RUN):
+            (self.folder / name).unlink(missing_ok=True)
+        for name in (SNAPSHOTS, CURVES):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        with suppress(OSError):  # somebody else has put something there
+            self.folder.rmdir()
+
+    def check_same(self) -> None:
+        """Refuse to go on with the run of another network, of other images or of another recipe."""
         stored = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
-        refuse_other_run(self.folder, [key for key in identity if stored.get(key) != identity[key]])
+        different = [key for key, value in self._identity.items() if stored.get(key) != value]
+        refuse_other_run(self.folder, different + other_keys(self.folder, self.recipe))
 
     def trainer(self, watcher: Watcher) -> Trainer:
         recipe, model = self.recipe, self.loaded.model.to(self.device)
-        decay_norms = recipe.norm_weight_decay
-        if decay_norms is None:
-            decay_norms = network.has_residual_path(self.loaded)
         memory_format = _memory_format(model)
         model.to(memory_format=memory_format)
-        optimizer = make_optimizer(network.parameter_groups(model, recipe, decay_norms), recipe)
+        optimizer = make_optimizer(network.parameter_groups(model, recipe, bool(recipe.norm_weight_decay)), recipe)
         steps = len(self.splits.train) // self.batch_size * recipe.epochs
         return Trainer(
             model=model,
@@ -153,11 +178,18 @@ class Run:
     def is_split(self) -> bool:
         return any(layer.aux is not None for layer in surgical_layers(self.loaded.model).values())
 
+    def _validation_batches(self, skip_bad: bool) -> Batches:
+        images, workers = self.splits.validation, self.request.task.workers
+        return batches(images, self.preprocessing, self._evaluation_batch, workers, skip_bad)
+
+    def unreadable_validation(self) -> tuple[str, ...]:
+        """The validation images that are left out; a resumed run may not have come across them itself."""
+        loader = self._validation_batches(skip_bad=True)
+        deque(loader, maxlen=0)
+        return tuple(loader.bad)
+
     def _validate(self, model: nn.Module) -> Metrics:
-        images = self.splits.validation
-        loader = batches(
-            images, self.preprocessing, self._evaluation_batch, self.request.task.workers, self.request.task.skip_bad
-        )
+        loader = self._validation_batches(self.request.task.skip_bad)
         loader = loader.only(loader.numbers[self.processes.rank :: self.processes.count])
         manner = Manner(self.device, self.precision)
         scores = Scores()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from surgeon.errors import SurgeonError
 from surgeon.training.recipe import Recipe
 
 
@@ -38,12 +37,8 @@ class Schedule:
 
 def make_optimizer(groups: list[dict[str, Any]], recipe: Recipe) -> Any:
     """An optimiser of timm's."""
-    from timm.optim._optim_factory import create_optimizer_v2, list_optimizers
+    from timm.optim._optim_factory import create_optimizer_v2
 
-    if recipe.optimizer.lower() not in list_optimizers():
-        raise SurgeonError(
-            f"There is no optimiser {recipe.optimizer!r} in timm.", "Common ones are sgd, adamw, lamb and lion."
-        )
     return create_optimizer_v2(
         groups, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay, momentum=recipe.momentum
     )

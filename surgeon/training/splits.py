@@ -79,7 +79,7 @@ def _check(train: ImageSet, images: ImageSet, limited_to: int | None) -> None:
     unknown = np.setdiff1d(images.labels, train.labels)
     if len(unknown):
         names = listing((repr(_name(images, label)) for label in unknown), limit=3)
-        what = "class" if len(unknown) == 1 else f"{len(unknown)} classes"
+        what = "a class" if len(unknown) == 1 else f"{len(unknown)} classes"
         raise SurgeonError(
             f"The split {images.split!r} of {train.name!r} has {what} without a training image: {names}.",
             _all_classes(limited_to) or "Add training images, or remove the class.",

@@ -12,6 +12,9 @@ from surgeon.results import Epoch
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.recipe import Recipe
 
+CURVES = "surgeon"
+"""What the curves are called; TensorBoard's are a folder of that name in that of the run."""
+
 
 def check_tracker(name: str | None) -> None:
     """Refuse a tool that Accelerate does not know, or that is not installed: it would leave it out silently."""
@@ -34,7 +37,7 @@ def tracking(trainer: Trainer, tool: str | None, recipe: Recipe) -> Iterator[Non
         yield
         return
     accelerator, told = trainer.accelerator, trainer.watcher
-    accelerator.init_trackers("surgeon", config={k: str(v) for k, v in recipe.model_dump().items()})
+    accelerator.init_trackers(CURVES, config={k: str(v) for k, v in recipe.model_dump().items()})
     trainer.watcher = _Tracked(told, accelerator)
     try:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import surgeon
 from surgeon.data.digits import load_digits
+from surgeon.metrics import metrics, register
 from tests.cli.running import done, refusal
 
 
@@ -73,6 +75,21 @@ def test_logits_are_saved(tmp_path: Path) -> None:
     assert saved["logits"].shape == (40, 10)
     assert told["metrics"]["accuracy"] == pytest.approx(right)
     assert not list(tmp_path.glob(".unfinished*"))
+    (tmp_path / "other").touch()
+    assert (tmp_path / "l.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_metric_that_fails_is_named() -> None:
+    @register("broken", higher_is_better=True)
+    def broken(images: Any) -> float:  # noqa: ARG001
+        """Somebody else's."""
+        return 1 / 0
+
+    try:
+        said = refusal("eval", "digits-resnet8", "--data", "digits", "--limit", 20, code=1)
+    finally:
+        metrics.forget("broken")
+    assert said.startswith("The metric 'broken' cannot be computed: ZeroDivisionError: division by zero. If a package")
 
 
 def test_a_report(tmp_path: Path) -> None:

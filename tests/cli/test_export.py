@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import timm
 import torch
+from safetensors.torch import load_file
 
 import surgeon
 from tests.cli.running import contents, document, done, refusal
@@ -41,6 +43,19 @@ def test_it_is_compared_on_real_images(checkpoint: Path) -> None:
     assert "pass both" in refusal("export", checkpoint, "--to", "torch-export", "-o", "c.pt2", "--split", "train")
     assert "no/such" in refusal("export", checkpoint, "--to", "torch-export", "-o", "c.pt2", "--data", "no/such")
     assert not Path("c.pt2").exists()
+
+
+def test_weights_are_chosen_as_everywhere(here: Path, weights_of: Callable[[str], Path]) -> None:
+    to = ("--to", "timm", "-o")
+    done("export", "test_resnet", "--weights", weights_of("test_resnet"), *to, "own")
+    assert same_weights(here / "own", load_file(weights_of("test_resnet")))
+    done("export", "test_resnet", "--no-pretrained", "--num-classes", 7, *to, "random")
+    assert timm.create_model("local-dir:random", pretrained=True)(randn(2, 3, 64, 64)).shape == (2, 7)
+
+
+def same_weights(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
+    written = load_file(folder / "model.safetensors")
+    return all(torch.equal(written[name], weights[name]) for name in weights)
 
 
 def test_named_after_the_model_and_folded(here: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -53,6 +55,8 @@ def test_a_run_leaves_a_checkpoint_that_eval_confirms(tmp_path: Path) -> None:
     assert again["metrics"] == result["test"]
     assert len(result["epochs"]) == 2
     assert any("alpha = " in sentence for sentence in result["settings"])
+    modes = {file.stat().st_mode for file in run.iterdir() if file.is_file()}
+    assert len(modes) == 1, "who may read one of the files may read all"
 
 
 def test_the_same_command_gives_the_same_weights_whatever_the_number_of_workers(
@@ -99,6 +103,10 @@ def test_a_stopped_run_ends_with_the_same_weights(
     stopped = Process(program, *QUICK, "-o", run, streams=tmp_path).outcome()
     assert stopped.code == code, stopped.stderr
     assert not (run / "checkpoint").exists()
+    if name == "SIGINT":
+        assert stopped.stderr.endswith(
+            f"Interrupted; {run} has the state, and the same command with --resume goes on.\n"
+        )
     done(*QUICK, "-o", run, "--resume")
     assert same(weights(run), weights(uninterrupted))
 
@@ -205,6 +213,33 @@ def test_a_run_is_not_resumed_with_other_settings(tmp_path: Path, uninterrupted:
     assert "lr and seed" in refusal(*QUICK, "-o", uninterrupted, "--resume", "--lr", 0.5, "--seed", 4)
     assert "no run" in refusal(*QUICK, "-o", tmp_path / "nothing", "--resume")
     assert "already exists" in refusal(*QUICK, "-o", uninterrupted)
+    assert "pass one of them" in refusal(*QUICK, "-o", uninterrupted, "--resume", "--overwrite")
+
+
+def test_nor_with_another_network_or_other_images(uninterrupted: Path) -> None:
+    again = (*QUICK[2:], "-o", uninterrupted, "--resume")
+    before = (uninterrupted / "result.json").read_bytes()
+    other = refusal("finetune", uninterrupted / "checkpoint", *again)
+    assert other.startswith(f"The run in {uninterrupted} was begun with other settings: model and weights.")
+    assert "settings: weights." in refusal(*QUICK[:2], *again, "--no-pretrained")
+    assert "settings: data." in refusal(*QUICK[:2], *again, "--limit", 60)
+    assert (uninterrupted / "result.json").read_bytes() == before
+
+
+def test_the_recipe_of_a_run_is_spelled_out(tmp_path: Path, uninterrupted: Path) -> None:
+    """With what network and images have decided, which is compared in a run that is resumed."""
+    path = uninterrupted / "recipe.yaml"
+    recipe = yaml.safe_load(path.read_text("utf-8"))
+    assert [recipe[key] for key in ("batch_size", "input_size", "norm_weight_decay")] == [20, 8, True]
+    assert recipe == json.loads((uninterrupted / "result.json").read_text("utf-8"))["recipe"]
+    command = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "--workers", 0, "--recipe")
+    done(*command, path, "-o", uninterrupted, "--resume")
+    run = shutil.copytree(uninterrupted, tmp_path / "run")
+    (run / "recipe.yaml").write_text(
+        path.read_text("utf-8").replace("norm_weight_decay: true", "norm_weight_decay: false")
+    )
+    assert "settings: norm_weight_decay." in refusal(*QUICK, "-o", run, "--resume")
+    assert "settings: norm_weight_decay." in refusal(*QUICK, "-o", uninterrupted, "--resume", "--no-norm-weight-decay")
 
 
 def test_a_sweep_that_was_interrupted_before_other_options_were_chosen_begins_afresh(tmp_path: Path) -> None:
@@ -299,7 +334,7 @@ def folder_of(root: Path, **splits: dict[str, int]) -> Path:
     ("splits", "told"),
     [
         ({"train": {"a": 3, "b": 0}}, "no training image"),
-        ({"train": {"a": 3, "b": 3}, "test": {"a": 1, "c": 1}}, "without a training image"),
+        ({"train": {"a": 3, "b": 3}, "test": {"a": 1, "c": 1}}, "has a class without a training image: 'c'."),
         ({"train": {"a": 1, "b": 1}}, "one image per class"),
         ({"train": {"a": 4}}, "only one class"),
         ({"test": {"a": 4, "b": 3}}, "no split 'train'"),
@@ -385,13 +420,24 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
 
 
 def test_unreadable_images_leave_smaller_parts(tmp_path: Path) -> None:
-    data = folder_of(tmp_path / "data", train={"a": 4, "b": 4}, validation={"a": 2, "b": 2})
-    for name in ("a", "b"):
-        (data / "train" / name / "0.png").write_bytes(b"no image")
+    rest = {"a": 2, "b": 2}
+    data = folder_of(tmp_path / "data", train={"a": 4, "b": 4}, validation=rest, test=rest)
+    for bad in ("train/a/0.png", "train/b/0.png", "validation/a/1.png", "test/b/0.png"):
+        (data / bad).write_bytes(b"no image")
     options = ("finetune", "digits-resnet8", "--data", data, "--epochs", 1, "--workers", 0, "--set", "sweep=null")
-    assert "/0.png of data cannot be read" in refusal(*options, "-o", tmp_path / "strict")
+    assert "/0.png of data cannot be read" in refusal(*options, "-o", tmp_path / "run")
+    assert not (tmp_path / "run").exists(), "so that the hint can be followed"
     run = done(*options, "--no-pretrained", "--skip-bad", "--set", "accumulate=4", "-o", tmp_path / "run")
     assert "2 unreadable images left out" in run.stderr
+    assert (
+        "note: left out as unreadable: 2 training images in an epoch; "
+        "1 validation image (validation/a/1.png of data); 1 test image (test/b/0.png of data)"
+    ) in run.stderr
+    result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
+    assert result["bad_training_images"] == 2
+    assert result["bad_validation_images"] == ["validation/a/1.png of data"]
+    assert result["bad_test_images"] == ["test/b/0.png of data"]
+    assert "test/b/0.png of data" in (tmp_path / "run" / "report.html").read_text("utf-8")
     small = invoke(*options, "--no-pretrained", "--skip-bad", "--batch-size", 2, "-o", tmp_path / "small")
     assert small.code == 2
     assert "use larger ones" in small.stderr.splitlines()[-1]

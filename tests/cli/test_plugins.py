@@ -134,7 +134,9 @@ def test_a_broken_package_is_left_out(fault: str, tmp_path: Path) -> None:
     assert outcome.code == 0
     assert "ghost" in [norm["name"] for norm in json.loads(outcome.stdout)]
     (line,) = outcome.stderr.splitlines()
-    assert line.startswith("Warning: The package sick-package 1.2 was left out")
+    assert line.startswith(
+        "Warning: The module 'sick_package' (surgeon.norms) of the package sick-package 1.2 was left"
+    )
     assert reason in line
 
 

@@ -59,7 +59,7 @@ def test_an_unforeseen_error_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("surgeon.checkpoint.open_model", fail)
     said = sentence(invoke("inspect", "digits-resnet8"), code=1)
-    assert said.startswith("Unexpected ZeroDivisionError: a first line")
+    assert said.startswith("Unexpected ZeroDivisionError: a first line. Run again")
     assert "SURGEON_DEBUG=1" in said
     monkeypatch.setenv("SURGEON_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):

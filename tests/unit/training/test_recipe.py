@@ -65,12 +65,16 @@ def test_a_shipped_recipe_fits_its_network(name: str) -> None:
 
 
 def test_all_mistakes_are_told_at_once() -> None:
+    content = {"epoch": 3, "lr": -1, "schedule": "cosin", "bn": 7, "milestones": 0.5, "optimizer": "adamwx"}
     with pytest.raises(SurgeonError) as told:
-        check_recipe({"epoch": 3, "lr": -1, "schedule": "cosin", "bn": 7}, "mine.yaml")
+        check_recipe(content, "mine.yaml")
     message = told.value.message
-    assert message.startswith("4 problems in mine.yaml: ")
+    assert message.startswith("6 problems in mine.yaml: ")
     assert "no key 'epoch' (did you mean epochs?)" in message
-    for key in ("lr=-1", "schedule='cosin'", "bn=7"):
+    assert "bn=7: it should be a text or a list of texts" in message
+    assert "milestones=0.5: Input should be a list" in message
+    assert "no optimiser 'adamwx' in timm. Did you mean adamw" in message
+    for key in ("lr=-1", "schedule='cosin'"):
         assert key in message
 
 
