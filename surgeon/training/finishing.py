@@ -34,7 +34,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     sentences = _choose_settings(run, progress)
     evaluation = _test(run, progress)
     test = evaluation.metrics if evaluation is not None else None
-    findings = [f"Fine-tuned on {run.request.task.data}: {count(len(run.splits.train), 'image')}.", *sentences]
+    findings = [f"Fine-tuned on {run.data_name}: {count(len(run.splits.train), 'image')}.", *sentences]
     if test is not None:
         findings.append(f"Test: {test.accuracy:.2%} of {count(test.images, 'image')}.")
     run.processes.only_first(
@@ -99,7 +99,10 @@ def _choose_settings(run: Run, progress: Progress) -> list[str]:
                 raise
             sentences.append(f"{axis} was not swept: {error.message}")  # this network cannot take one
         else:
-            sentences += [f"On the validation images, {axis} = {found.chosen:g} is best.", *found.summary]
+            best = (
+                f"On the validation images, {axis} = {found.chosen:g} is best (the original is the network as trained)."
+            )
+            sentences += [best, *found.summary]
     return sentences
 
 

@@ -7,6 +7,7 @@ import shutil
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -152,6 +153,12 @@ class Run:
         )
 
     @property
+    def data_name(self) -> str:
+        """What the images are called where others read it: a folder without its place on this machine."""
+        data = self.request.task.data
+        return Path(data).resolve().name if Path(data).exists() else data
+
+    @property
     def classes(self) -> int:
         return len(self.splits.train.class_names)
 
@@ -204,7 +211,7 @@ class Run:
     def _snapshot(self, model: nn.Module, number: int) -> None:
         checkpoint.save(
             model, self.folder / SNAPSHOTS / f"{number}", origin=self.loaded.origin, overwrite=True,
-            findings=(f"Snapshot {number} of {self.recipe.snapshots}, fine-tuned on {self.request.task.data}.",),
+            findings=(f"Snapshot {number} of {self.recipe.snapshots}, fine-tuned on {self.data_name}.",),
         )  # fmt: skip
 
 

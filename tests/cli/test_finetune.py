@@ -429,6 +429,9 @@ def test_unreadable_images_leave_smaller_parts(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists(), "so that the hint can be followed"
     run = done(*options, "--no-pretrained", "--skip-bad", "--set", "accumulate=4", "-o", tmp_path / "run")
     assert "2 unreadable images left out" in run.stderr
+    card = (tmp_path / "run" / "checkpoint" / "README.md").read_text("utf-8")
+    assert "Fine-tuned on data: 8 images." in card  # not where that is on this machine
+    assert str(tmp_path) not in card
     assert (
         "note: left out as unreadable: 2 training images in an epoch; "
         "1 validation image (validation/a/1.png of data); 1 test image (test/b/0.png of data)"
