@@ -268,8 +268,9 @@ def check_recipe(content: Mapping[str, Any], name: str) -> Recipe:
         return Recipe.model_validate(dict(content))
     except ValidationError as error:
         problems = [_problem(details) for details in error.errors()]
+        told = "; ".join(problems)
         raise SurgeonError(
-            f"{count(len(problems), 'problem')} in {name}: {'; '.join(problems)}.",
+            f"{count(len(problems), 'problem')} in {name}: {told}{'' if told.endswith('?') else '.'}",
             f"Keys: {listing(Recipe.model_fields, limit=8)}; see `surgeon recipe keys`.",
         ) from None
 

@@ -97,6 +97,7 @@ def test_what_is_used_late_is_checked_early(content: dict[str, object], told: st
     with pytest.raises(SurgeonError, match="1 problem in x") as refused:
         check_recipe(content, "x")
     assert told in refused.value.message
+    assert "?." not in refused.value.message
 
 
 def test_one_name_stands_for_a_list_of_it() -> None:
