@@ -87,7 +87,7 @@ class Journal:
         different = [name for name in header if found.get(name) != header[name]]
         if different:
             raise OtherSweepError(
-                f"{self.path.parent} holds a sweep with other settings: {listing(different)}. It is not mixed with this.",
+                f"{self.path.parent} holds a sweep with other settings: {listing(different)}. They are not mixed.",
                 AFRESH,
             )
 

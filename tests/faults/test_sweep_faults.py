@@ -148,7 +148,7 @@ def changed(**options: object) -> tuple[object, ...]:
 def test_another_sweep_is_not_mixed_in(options: dict[str, object], named: str, finished: Path) -> None:
     before = contents(finished)
     said = refusal(*changed(**options), "-o", finished)
-    assert f"other settings: {named}. It is not mixed" in said
+    assert f"other settings: {named}. They are not mixed" in said
     assert contents(finished) == before
 
 
@@ -173,7 +173,7 @@ def test_the_same_weights_with_other_rewrites_are_not_mixed_in(tmp_path: Path) -
     first, second = ([tmp_path / f"groups{n}" if part == "digits-resnet8" else part for part in SHORT] for n in (2, 4))
     done(*first, "-o", tmp_path / "out")
     before = contents(tmp_path / "out")
-    assert "another rewriting" in refusal(*second, "-o", tmp_path / "out")
+    assert "other settings: rewriting" in refusal(*second, "-o", tmp_path / "out")
     assert contents(tmp_path / "out") == before
 
 
