@@ -173,7 +173,7 @@ def test_a_journal_of_another_version_is_refused(path: Path, monkeypatch: pytest
 )
 def test_another_sweep_is_refused_by_the_name_of_what_differs(path: Path, changes: dict[str, Any], named: str) -> None:
     before = path.read_bytes()
-    with pytest.raises(SurgeonError, match=f"another {named}; it is not mixed") as caught:
+    with pytest.raises(SurgeonError, match=f"other settings: {named}. They are not mixed") as caught:
         opened(path, **changes)
     assert caught.value.exit_code == ExitCode.USAGE
     assert str(path.parent) in caught.value.message
