@@ -85,7 +85,10 @@ def test_a_folder_of_timm(place: str, tmp_path: Path) -> None:
     images = example_inputs(loaded.origin)
     assert images is not None
     assert torch.equal(loaded.model(*images), model(*images))
-    assert loaded.origin.source == ModelSource(library="timm", architecture="test_resnet", arguments={"num_classes": 5})
+    source = loaded.origin.source
+    assert source is not None
+    assert (source.library, source.architecture, source.arguments["num_classes"]) == ("timm", "test_resnet", 5)
+    build(source).load_state_dict(model.state_dict())
     assert loaded.origin.weights.origin == f"local-dir:{tmp_path}"
 
 
