@@ -170,7 +170,7 @@ def finetune(
     if dry_run:
         output.emit_lines([as_yaml(settings).rstrip()])
         return
-    with output.progress_bar("steps/s") as bar:
+    with output.progress_bar() as bar:
         result = run_finetuning(
             lambda: checkpoint.open_model(model, weights=weights, pretrained=pretrained),
             request,
@@ -207,13 +207,14 @@ class Told:
         self.headline = headline
         self.epochs = epochs
 
-    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float) -> None:
+    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float, images_per_second: float) -> None:
         if self.headline:
             resumed = f", resumed at epoch {epoch}, step {done}" if (epoch, done) != (1, 1) else ""
             output.say(f"{self.headline}: {count(self.epochs, 'epoch')} of {count(of, 'step')}{resumed}")
             self.headline = ""
         whole = of * self.epochs
-        self.bar("training", (epoch - 1) * of + done, whole, f"loss {loss:.3f}, accuracy {accuracy:.1%}")
+        remark = f"{images_per_second:,.0f} images/s, loss {loss:.3f}, accuracy {accuracy:.1%}"
+        self.bar("training", (epoch - 1) * of + done, whole, remark)
 
     def epoch(self, epoch: Epoch) -> None:
         validation = ""

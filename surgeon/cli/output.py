@@ -71,9 +71,9 @@ def working(text: str) -> Iterator[None]:
 
 
 class ProgressBar:
-    """Shows what is being done, how far it is, its rate and the time that is left."""
+    """Shows what is being done, how far it is, its rate (unless the remarks tell it) and the time that is left."""
 
-    def __init__(self, bar: Progress, unit: str) -> None:
+    def __init__(self, bar: Progress, unit: str | None) -> None:
         self._bar = bar
         self._unit = unit
         self._tasks: dict[str, TaskID] = {}
@@ -83,12 +83,12 @@ class ProgressBar:
             self._tasks[doing] = self._bar.add_task(doing, total=total, rate="")
         task = self._tasks[doing]
         speed = self._bar.tasks[task].speed
-        rate = f"{speed:,.0f} {self._unit}" if speed else ""
+        rate = f"{speed:,.0f} {self._unit}" if speed and self._unit else ""
         self._bar.update(task, completed=done, total=total, rate=f"{rate} {remark}".strip())
 
 
 @contextmanager
-def progress_bar(unit: str) -> Iterator[ProgressBar]:
+def progress_bar(unit: str | None = None) -> Iterator[ProgressBar]:
     """A bar for long work; nothing where nobody watches."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     rate = TextColumn("{task.fields[rate]}")

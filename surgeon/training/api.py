@@ -17,7 +17,7 @@ from surgeon.training.request import FinetuneRequest
 class _Nobody:
     """Watches and says nothing."""
 
-    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float) -> None:
+    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float, images_per_second: float) -> None:
         pass
 
     def epoch(self, epoch: Epoch) -> None:

@@ -41,7 +41,7 @@ SECONDS_BETWEEN_SAVES = 120.0
 class Watcher(Protocol):
     """Who is told how training goes."""
 
-    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float) -> None: ...
+    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float, images_per_second: float) -> None: ...
 
     def epoch(self, epoch: Epoch) -> None: ...
 
@@ -233,7 +233,8 @@ class Trainer:
     def _tell(self, loss: float) -> None:
         epoch, done = divmod(self.step - 1, self.steps_per_epoch)
         accuracy = self.running.correct / self.running.examples
-        self.watcher.step(epoch + 1, done + 1, self.steps_per_epoch, loss, accuracy)
+        rate = self.running.examples * self.processes.count / self.running.seconds
+        self.watcher.step(epoch + 1, done + 1, self.steps_per_epoch, loss, accuracy, rate)
 
     def _end_epoch(self) -> None:
         number = self.step // self.steps_per_epoch
