@@ -15,7 +15,6 @@ from surgeon.report import svg
 from surgeon.report.training import training_page, training_picture
 from surgeon.results import FineTuning
 from surgeon.training import finishing
-from tests.unit.test_report_browser import BROWSER, PHONE, open_in_browser
 from tests.unit.test_report_sweep import Page, numbers_in
 from tests.unit.training_record import epoch, epochs, in_cycles, not_finite, one_bad_epoch, run, seldom_validated
 
@@ -246,22 +245,3 @@ def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
         finishing.write_report(run(1), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
     assert (tmp_path / "result.json").read_text(encoding="utf-8") == stored
-
-
-@pytest.mark.skipif(BROWSER is None, reason="needs chromium or Chrome")
-def test_it_runs_in_a_browser_and_fits_a_phone(tmp_path: Path) -> None:
-    record = in_cycles().model_copy(
-        update={"model": "a_model_with_a_very_long_name_that_nobody_would_want_to_type.some_tag_in1k"}
-    )
-    tells_its_width = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
-    html = training_page(record)
-    (tmp_path / "page.html").write_text(html.replace("</body>", tells_its_width), encoding="utf-8")
-    dom, console = open_in_browser(tmp_path / "page.html", tmp_path / "profile")
-    assert console == []
-    assert not re.search(r'<g class="dot[^>]*><title>', dom), "the script made tooltips of the titles"
-    for one in record.epochs:
-        assert f'data-value="{one.loss!r}">{one.loss:.4f}</td>' in dom
-    (tmp_path / "phone.html").write_text(PHONE, encoding="utf-8")
-    dom, console = open_in_browser(tmp_path / "phone.html", tmp_path / "profile")
-    assert console == []
-    assert re.findall(r'<p id="width">(.*?)</p>', dom) == ["375"]
