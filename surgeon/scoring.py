@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from surgeon.compute import Precision, computing_in, keep_heap
 from surgeon.data.loaders import Batch
-from surgeon.errors import SurgeonError
+from surgeon.errors import SurgeonError, listing
 from surgeon.metrics import Metrics, Scores, summarise
 from surgeon.surgery.parity import evaluating
 from surgeon.tta import Forward, Merge, Views, predict_each
@@ -87,13 +87,26 @@ def score(
     return scores
 
 
+IMAGE_KEYS = ("image", "images", "img", "pixel_values")
+LABEL_KEYS = ("label", "labels", "target", "targets")
+
+
 def _as_batch(item: Any, first: int) -> Batch:
-    if not isinstance(item, Sequence) or len(item) < 2:
+    """From a pair, or from a dictionary with the names that Hugging Face's data sets use."""
+    if isinstance(item, Mapping):
+        keys = [next((key for key in known if key in item), None) for known in (IMAGE_KEYS, LABEL_KEYS)]
+        parts = [item[key] for key in keys if key is not None]
+        found = f"dictionary of {listing(item)}"
+    else:
+        parts = list(item[:2]) if isinstance(item, Sequence) else []
+        found = type(item).__name__
+    if len(parts) < 2:
         raise SurgeonError(
-            f"Batches have to be (images, labels), and this one is a {type(item).__name__}.",
-            "Pass a loader that takes them apart, or a generator that does.",
+            f"Batches have to be (images, labels), and this one is a {found}.",
+            'Pairs will do, and dictionaries with "image" and "label".',
         )
-    return Batch(item[0], item[1], torch.arange(first, first + len(item[1])))
+    images, labels = parts
+    return Batch(images, labels, torch.arange(first, first + len(labels)))
 
 
 def as_batches(given: Iterable[Any]) -> Iterator[Batch]:

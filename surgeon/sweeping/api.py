@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from enum import StrEnum
+from functools import cached_property
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from surgeon.surgery.apply import convert, current_plan, unwrapped
 from surgeon.sweeping.axis import AlphaAxis, has_example_weighted_layers
 from surgeon.sweeping.investigation import Investigation, Question
 from surgeon.sweeping.runner import Runner
-from surgeon.sweeping.values import checked, evenly_spaced
+from surgeon.sweeping.values import checked, parse_values
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -27,13 +28,13 @@ def sweep(
     model: nn.Module,
     loader: Iterable[Any],
     *,
-    alphas: Iterable[float] = tuple(evenly_spaced(0, 0.2, 21)),
+    alphas: Iterable[float] | str = "0:0.2:21",
     metric: str = "accuracy",
     method: str = "grid",
     learn: Sequence[str] = (),
     confirm_on: Iterable[Any] | None = None,
 ) -> Sweep:
-    """Find the best alpha for a network on any sized iterable of (images, labels), such as a DataLoader.
+    """Find the best alpha for a network on any loader of (images, labels), such as a DataLoader.
 
     A network without example-weighted layers is left as it is, and a converted copy is swept; one that
     has them is left at the best setting. `method="race"` saves most of the work, but the loader has to
@@ -53,7 +54,8 @@ def sweep(
         model = convert(model, "example-weighted")
     axis = AlphaAxis(model)
     runner = Runner(model, axis, Manner.of(model))
-    question = Question(checked(alphas, "alphas"), metrics[metric], _one_of(Method, method, "method"), kinds)
+    values = parse_values(alphas, "alphas") if isinstance(alphas, str) else checked(alphas, "alphas")
+    question = Question(values, metrics[metric], _one_of(Method, method, "method"), kinds)
     confirming = _Loader(confirm_on) if confirm_on is not None else None
     investigation = Investigation(runner, question, _Loader(loader), confirming)
     with axis.kept_if_it_fails():
@@ -77,19 +79,24 @@ class _Loader:
     """Somebody's batches, numbered."""
 
     def __init__(self, loader: Iterable[Any], first: int = 0) -> None:
-        try:
-            len(loader)  # type: ignore[arg-type]
-        except TypeError:  # a DataLoader of a stream has the method, but no answer
+        if isinstance(loader, Iterator):
             raise SurgeonError(
-                f"A sweep has to know how many batches there are, which a {type(loader).__name__} does not tell.",
+                f"A {type(loader).__name__} can be gone through only once, and a sweep may need to do so again.",
                 "Pass a DataLoader or a list.",
-            ) from None
+            )
         self.loader = loader
         self.bad: list[str] = []
         self._first = first
 
+    @cached_property
+    def _batches(self) -> int:
+        try:
+            return len(self.loader)  # type: ignore[arg-type]
+        except TypeError:  # a stream tells how long it is only by being gone through
+            return sum(1 for _ in self.loader)
+
     def __len__(self) -> int:
-        return len(self.loader) - self._first  # type: ignore[arg-type]
+        return self._batches - self._first
 
     def only(self, numbers: Sequence[int]) -> _Loader:
         """From some batch on: without a journal nothing else is asked for."""

@@ -16,7 +16,7 @@ import surgeon
 from surgeon.errors import SurgeonError
 from surgeon.results import Learning, Method, Sweep
 from surgeon.surgery.apply import surgical_layers
-from tests.helpers import Snapshot, randn
+from tests.helpers import Snapshot
 
 CLASSES = 4
 
@@ -286,21 +286,33 @@ def test_nan_logits_everywhere_leave_the_original(model: nn.Module) -> None:
 # --- refusals
 
 
-def test_batches_without_a_number_are_refused(model: nn.Module) -> None:
-    with pytest.raises(SurgeonError, match="how many batches there are, which a generator does not tell"):
+def test_what_can_be_gone_through_only_once_is_refused(model: nn.Module) -> None:
+    with pytest.raises(SurgeonError, match="A generator can be gone through only once"):
         surgeon.sweep(model, (batch for batch in loader(32)), alphas=[0])
-    with pytest.raises(SurgeonError, match="which a generator does not tell"):
+    with pytest.raises(SurgeonError, match="A generator can be gone through only once"):
         surgeon.sweep(model, loader(32), alphas=[0], confirm_on=(batch for batch in loader(32)))
 
 
 class Stream(IterableDataset):
-    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
-        yield randn(1, 8, 8), 0
+    """The images of a loader, of which nobody knows how many there are."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        yield from zip(*pictures(96, 1, 1.0), strict=True)
 
 
-def test_a_loader_of_a_stream_is_refused(model: nn.Module) -> None:
-    with pytest.raises(SurgeonError, match="how many batches"):
-        surgeon.sweep(model, DataLoader(Stream()), alphas=[0])
+@pytest.mark.parametrize("method", ["grid", "race"])
+def test_a_loader_of_a_stream_and_dictionaries_give_the_same(model: nn.Module, method: str) -> None:
+    """Also with the alphas as the command takes them."""
+    known = surgeon.sweep(model, loader(), alphas=[0, 0.1, 0.2], method=method).points
+    stream = DataLoader(Stream(), batch_size=32)
+    named = [{"pixel_values": images, "labels": labels} for images, labels in loader()]
+    for given in (stream, named):
+        assert surgeon.sweep(model, given, alphas="0:0.2:3", method=method).points == known
+
+
+def test_alphas_that_are_none(model: nn.Module) -> None:
+    with pytest.raises(SurgeonError, match="alphas cannot be 'much'"):
+        surgeon.sweep(model, loader(), alphas="much")
 
 
 def test_no_images_are_refused(model: nn.Module) -> None:
@@ -348,8 +360,10 @@ def test_a_wrapped_network_is_swept_and_saved_as_what_it_wraps(wrap: Any, model:
 
 def test_batches_and_answers_of_other_kinds_are_told(model: nn.Module) -> None:
     images, labels = pictures(8, 1)
-    with pytest.raises(SurgeonError, match=r"this one is a dict"):
-        surgeon.sweep(model, [{"image": images, "label": labels}], alphas=[0])
+    with pytest.raises(SurgeonError, match=r"this one is a dictionary of x and label"):
+        surgeon.sweep(model, [{"x": images, "label": labels}], alphas=[0])
+    with pytest.raises(SurgeonError, match=r"this one is a Tensor"):
+        surgeon.evaluate(model, [images])
     answers = nn.Sequential(model)
     answers.forward = lambda x: (model(x), x)
     with pytest.raises(SurgeonError, match="answers with a tuple"):
