@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from surgeon.augment.base import augments
+from surgeon.cli.app import app
 from surgeon.inserts import inserts
 from surgeon.norms import norms
+from surgeon.training.recipe import load_recipe
 from tests.cli.running import done
 
 PROJECT = Path(__file__).parents[2]
@@ -31,6 +34,17 @@ def commands(page: str) -> list[str]:
     return [line for line in lines if NEEDS_NETWORK not in line]
 
 
+def unexecuted(page: str) -> list[list[str]]:
+    """Arguments of the commands that need a network, data of one's own, hours or several processes.
+
+    Lines with brackets show what may be left out: nobody types them.
+    """
+    lines = [line for language in ("bash", "text") for block in blocks(page, language) for line in block.splitlines()]
+    found = [re.search(r"(?:^|-m |; do )surgeon (\S.*)", line) for line in lines if line not in commands(page)]
+    return [shlex.split(one[1].split(";")[0], comments=True) for one in found if one and " [" not in one[1]]
+
+
+UNEXECUTED = [(page, arguments) for page in PAGES for arguments in unexecuted(page)]
 PROGRAMS = [(page, program) for page in PAGES if page != EXTENDING for program in blocks(page, "python")]
 
 
@@ -40,6 +54,21 @@ def test_every_offline_command_of_a_page_in_order(page: str) -> None:
         program, *arguments = shlex.split(command, comments=True)
         assert program == "surgeon"
         done(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [one for _, one in UNEXECUTED], ids=[f"{page} {' '.join(one)}"[:100] for page, one in UNEXECUTED]
+)
+def test_a_command_that_cannot_be_run_here_is_one_all_the_same(arguments: list[str]) -> None:
+    """It names a command, and options and recipes that there are."""
+    group = typer.main.get_command(app)
+    with group.make_context("surgeon", list(arguments)) as context:
+        command = group.get_command(context, arguments[0])  # type: ignore[attr-defined]
+        assert command is not None
+        parsed = command.make_context(arguments[0], arguments[1:], parent=context).params
+    recipe = parsed.get("recipe")
+    if recipe and not recipe.endswith(".yaml"):
+        load_recipe(recipe, {})
 
 
 @pytest.mark.parametrize("program", [program for _, program in PROGRAMS], ids=[page for page, _ in PROGRAMS])
