@@ -38,6 +38,7 @@ def _environment() -> Environment:
     )
     environment.filters["exact"] = _exact
     environment.globals.update(
+        dropped=wording.DROPPED,
         figure=wording.figure,
         label=wording.label,
         difference=wording.difference,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NOT_FINITE = "not finite"
 MISSING = "–"
+DROPPED = "dropped early: estimated from the images it saw"
 
 _SHARES = frozenset({"accuracy", "top5"})
 _LABELS = {
