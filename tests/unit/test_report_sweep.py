@@ -17,7 +17,7 @@ from PIL import Image
 from surgeon.report import svg
 from surgeon.report.curves import spots, sweep_in_terminal, sweep_picture
 from surgeon.report.page import sweep_page
-from surgeon.report.wording import DROPPED, figure, gain_text
+from surgeon.report.wording import DROPPED, figure, gain_text, short_gain_text
 from surgeon.results import Gain, Learned, Learning, Point, Sweep
 from tests.unit.sweep_record import CHOSEN, figures, gain, point, points, settings, sweep
 
@@ -54,6 +54,19 @@ def test_figures_have_their_metrics_unit(metric: str, value: float | None, text:
 )
 def test_a_gain_comes_with_its_interval(compared: Gain, text: str) -> None:
     assert gain_text(compared) == text
+
+
+@pytest.mark.parametrize(
+    ("compared", "text"),
+    [
+        (difference("accuracy", 0.0026, -0.001, 0.0062), "+0.26 ±0.36"),
+        (difference("cross-entropy", -0.0123, -0.015, -0.0096), "-0.0123 ±0.0027"),
+        (difference("accuracy", 0.01, -math.inf, math.inf), "+1.00 ±∞"),
+        (difference("cross-entropy", math.inf, math.inf, math.inf), "not finite"),
+    ],
+)
+def test_a_gain_in_few_words(compared: Gain, text: str) -> None:
+    assert short_gain_text(compared) == text
 
 
 def test_wording_does_not_wait_for_torch() -> None:
