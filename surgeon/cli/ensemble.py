@@ -9,10 +9,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import completion, options, output
+from surgeon.cli import columns, completion, options, output
 from surgeon.cli.groups import Images, unfolded
 from surgeon.errors import SurgeonError, count
-from surgeon.report.wording import figure, gain_text, preprocessing_text, short_names
+from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text, short_names
 
 if TYPE_CHECKING:
     from surgeon.results import Ensemble
@@ -119,7 +119,7 @@ def _describe(result: Ensemble, folder: Path | None) -> None:
         output.say(f"  views          {result.views} per image ({result.tta})")
     if result.bad_images:
         output.say(f"  [yellow]note:[/] left out {len(result.bad_images)} unreadable: {escape(result.bad_images[0])}…")
-    output.show(_table_of_rows(result))
+    output.show(_table_of_rows(result, narrow=False), _table_of_rows(result, narrow=True))
     output.show(_table_of_disagreement(result))
     for sentence in result.summary:
         output.say(f"• {escape(sentence)}")
@@ -133,23 +133,24 @@ def _describe(result: Ensemble, folder: Path | None) -> None:
         output.say(f"Checkpoint of the soup: {escape(result.checkpoint)}")
 
 
-def _table_of_rows(result: Ensemble) -> Table:
-    shown = dict.fromkeys(("accuracy", "cross-entropy", "scaled-cross-entropy", "ece", result.metric))
-    headings = {"scaled-cross-entropy": "at best temperature", "ece": "ECE"}
+def _table_of_rows(result: Ensemble, narrow: bool) -> Table:
+    shown = columns.shown(result.metric, narrow)
     names = short_names([member.name for member in result.members])
     table = Table()
     table.add_column("network", overflow="fold")
     table.add_column("passes", justify="right")
-    for name in shown:
-        table.add_column(headings.get(name, name), justify="right", style="bold" if name == result.metric else "")
-    table.add_column(f"{headings.get(result.metric, result.metric)} over the best member")
+    columns.add_figures(table, result.metric, narrow)
+    over_best = "over the\nbest member" if narrow else f"{columns.heading(result.metric)} over the best member"
+    table.add_column(over_best)
     for member in result.members:
         figures = (figure(name, member.metrics.value(name)) for name in shown)
         table.add_row(escape(names[member.name]), "1", *figures, "best member" if member.name == result.best else "")
     table.add_section()
     for one in result.combinations:
         figures = (figure(name, one.metrics.value(name)) for name in shown)
-        table.add_row(f"[bold]{one.name}[/]", str(one.passes), *figures, gain_text(one.gain(result.metric)))
+        gain = one.gain(result.metric)
+        told = short_gain_text(gain) if narrow else gain_text(gain)
+        table.add_row(f"[bold]{one.name}[/]", str(one.passes), *figures, told)
     return table
 
 

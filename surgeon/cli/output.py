@@ -36,11 +36,14 @@ def say(text: str) -> None:
     people.print(text)
 
 
-def show(table: Table) -> None:
-    """A table that was asked for: data, on stdout."""
+def show(*tables: Table) -> None:
+    """A table that was asked for: data, on stdout. Of several, the first that the terminal is wide enough for."""
     if not is_first_process():
         return
-    Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    unlimited = console.options.update_width(sys.maxsize)
+    fitting = (table for table in tables if console.measure(table, options=unlimited).maximum <= console.width)
+    console.print(next(fitting, tables[-1]))
 
 
 def one_of(choices: type[E], value: str, option: str) -> E:

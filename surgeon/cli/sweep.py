@@ -9,13 +9,18 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import completion, options, output
+from surgeon.cli import columns, completion, options, output
 from surgeon.cli.groups import Images, Opening, unfolded
 from surgeon.errors import SurgeonError, count
-from surgeon.report.wording import figure, gain_text, preprocessing_text
+from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text
 
 if TYPE_CHECKING:
     from surgeon.results import Point, Sweep
+
+WHY_DROPPED = {
+    "beaten": "the leader was better beyond doubt on the images so far",
+    "thinned out": "not among the best so far, so not worth more images",
+}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -145,9 +150,11 @@ def describe(result: Sweep, folder: Path | None) -> None:
         output.say(f"  views          {result.views} per image ({result.tta})")
     if result.bad_images:
         output.say(f"  [yellow]note:[/] left out {len(result.bad_images)} unreadable: {escape(result.bad_images[0])}…")
-    output.show(_table_of_points(result))
+    output.show(_table_of_points(result, narrow=False), _table_of_points(result, narrow=True))
+    if reasons := dict.fromkeys(point.dropped for point in result.points if point.dropped):
+        output.say(f"[dim]{'; '.join(f'{reason}: {WHY_DROPPED[reason]}' for reason in reasons)}[/]")
     output.say(escape(sweep_in_terminal(result)))
-    output.show(_table_of_settings(result))
+    output.show(_table_of_settings(result, narrow=False), _table_of_settings(result, narrow=True))
     for sentence in result.summary:
         output.say(f"• {escape(sentence)}")
     seen = result.choosing_images + result.confirming_images
@@ -163,23 +170,21 @@ def describe(result: Sweep, folder: Path | None) -> None:
         output.say(f"Checkpoint ({result.best}): {result.checkpoint}")
 
 
-def _table_of_points(result: Sweep) -> Table:
-    shown = dict.fromkeys(("accuracy", "cross-entropy", "scaled-cross-entropy", "ece", result.metric))
+def _table_of_points(result: Sweep, narrow: bool) -> Table:
     table = Table()
     table.add_column(result.axis, justify="right")
     table.add_column("images", justify="right")
-    for name in shown:
-        table.add_column(_heading(name), justify="right", style="bold" if name == result.metric else "")
-    table.add_column(f"gain in {_heading(result.metric)}")
+    columns.add_figures(table, result.metric, narrow)
+    columns.add_gain(table, result.metric, narrow)
+    if narrow:
+        table.add_column("")
     for point in result.points:
         mark = " ←" if point.value == result.chosen else ""
-        figures = (figure(name, point.metrics.value(name)) for name in shown)
-        table.add_row(f"{point.value:g}", f"{point.metrics.images:,}", *figures, _remark(point) + mark)
+        figures = (figure(name, point.metrics.value(name)) for name in columns.shown(result.metric, narrow))
+        remarks = _remarks(point) if narrow else [_remark(point)]
+        remarks[-1] = f"{remarks[-1]}{mark}".strip()
+        table.add_row(f"{point.value:g}", f"{point.metrics.images:,}", *figures, *remarks)
     return table
-
-
-def _heading(metric: str) -> str:
-    return {"scaled-cross-entropy": "at best temperature", "ece": "ECE"}.get(metric, metric)
 
 
 def _remark(point: Point) -> str:
@@ -190,21 +195,28 @@ def _remark(point: Point) -> str:
     return gain_text(point.gain) + (f"; {point.dropped}" if point.dropped else "")
 
 
-def _table_of_settings(result: Sweep) -> Table:
+def _remarks(point: Point) -> list[str]:
+    """Gain and remark in columns of their own, in few words."""
+    if point.metrics.nan_images:
+        return ["", f"{point.metrics.nan_images:,} NaN"]
+    if point.gain is None:
+        return ["", "original"]
+    return [short_gain_text(point.gain), point.dropped or ("within noise" if point.gain.within_noise else "")]
+
+
+def _table_of_settings(result: Sweep, narrow: bool) -> Table:
     held_back = "on images held back" if result.confirming_images else "on the same images"
     table = Table(title=f"Settings, {held_back}", title_justify="left")
-    names = dict.fromkeys(("accuracy", "cross-entropy", "scaled-cross-entropy", "ece", result.metric))
     table.add_column("setting")
-    for name in names:
-        table.add_column(_heading(name), justify="right")
-    table.add_column("temperature", justify="right")
-    table.add_column(f"gain in {_heading(result.metric)}")
+    columns.add_figures(table, result.metric, narrow, emphasis="")
+    table.add_column("temper-\nature" if narrow else "temperature", justify="right")
+    columns.add_gain(table, result.metric, narrow)
     for setting in result.settings:
         record, gain = setting.reported, setting.gain(result.metric)
         table.add_row(
             f"[bold]{setting.name} ←[/]" if setting.name == result.best else setting.name,
-            *(figure(name, record.value(name)) for name in names),
+            *(figure(name, record.value(name)) for name in columns.shown(result.metric, narrow)),
             figure("temperature", record.temperature),
-            gain_text(gain) if gain is not None else "",
+            "" if gain is None else short_gain_text(gain) if narrow else gain_text(gain),
         )
     return table

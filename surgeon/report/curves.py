@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from surgeon.report import picture, wording
+from surgeon.errors import count
+from surgeon.report import picture, svg, wording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,16 +18,11 @@ if TYPE_CHECKING:
     from surgeon.results import Point, Sweep
 
 
-class Curve(NamedTuple):
-    """One measure against the swept value; `percent` says how to label it."""
-
-    label: str
-    points: Mapping[float, float]
-    percent: bool = False
+INTERVAL = "95% interval of the gain"
 
 
 class Spot(NamedTuple):
-    """Where a swept value lies on the curve of a metric, with the 95% interval of its gain if that is known."""
+    """Where a swept value is drawn by a metric, with the 95% interval of its gain if that is known."""
 
     value: float
     height: float
@@ -48,24 +46,58 @@ def panels(sweep: Sweep) -> list[tuple[str, ...]]:
 
 
 def spots(sweep: Sweep, metric: str) -> list[Spot]:
-    """The swept values on the curve of a metric, without those whose value is missing or not finite.
+    """The swept values that can be drawn by a metric: neither missing, nor infinite, nor of fewer images than others.
 
-    By the metric of the sweep, every value is compared with the original on the same images. That
-    places one that was dropped early, on few images, where it would be on all of them: at the
-    original plus its gain.
+    What a race dropped early was measured on few images, and those may be easier or harder than all of them.
+    The comparison with the original on the same images places it: at the original plus its gain.
     """
     original = original_value(sweep, metric)
     found = []
     for point in sweep.points:
-        gain = point.gain if point.gain and point.gain.metric == metric else None
-        height, low, high = point.metrics.value(metric), None, None
-        if gain is not None and original is not None and math.isfinite(original + gain.difference):
-            height = original + gain.difference
-            if math.isfinite(gain.low) and math.isfinite(gain.high):
-                low, high = original + gain.low, original + gain.high
+        height, low, high = None if point.dropped else point.metrics.value(metric), None, None
+        if original is not None and point.gain is not None and point.gain.metric == metric:
+            if point.dropped:
+                height = original + point.gain.difference
+            if math.isfinite(point.gain.low) and math.isfinite(point.gain.high):
+                low, high = original + point.gain.low, original + point.gain.high
         if height is not None and math.isfinite(height):
             found.append(Spot(point.value, height, low, high, point))
     return found
+
+
+def without_a_place(sweep: Sweep, metric: str) -> list[float]:
+    """The values that a race dropped early and that it did not compare with the original by this metric."""
+    return [p.value for p in sweep.points if p.dropped and not (p.gain is not None and p.gain.metric == metric)]
+
+
+def series_name(name: str, names: Sequence[str]) -> str:
+    """What to call a curve among those of its panel."""
+    if len(names) == 1:
+        return wording.label(name)
+    return "as it is" if name == names[0] else wording.label(name).removeprefix(f"{wording.label(names[0])} ")
+
+
+def not_drawn(sweep: Sweep, names: Sequence[str]) -> str:
+    """Which values a panel is without, and why, in a sentence; nothing if it has them all."""
+    missing = {name: values for name in names if (values := without_a_place(sweep, name))}
+    if not missing:
+        return ""
+    number = count(max(map(len, missing.values())), "value")
+    which = "" if len(missing) == len(names) else f" {' and '.join(series_name(name, names) for name in missing)}"
+    return (
+        f"Not drawn{which}: {number} dropped early, compared with the original by {wording.label(sweep.metric)} only."
+    )
+
+
+def gaps(sweep: Sweep, on_the_line: Collection[float]) -> list[float]:
+    """The swept values that a line of the others must not run across as if it had been there."""
+    return [point.value for point in sweep.points if point.value not in on_the_line]
+
+
+def _stretches(sweep: Sweep, placed: Sequence[Spot]) -> list[list[Spot]]:
+    """What was measured on all images, in stretches to draw a line through."""
+    full = [spot for spot in placed if not spot.point.dropped]
+    return svg.unbroken(full, attrgetter("value"), gaps(sweep, [spot.value for spot in full]))
 
 
 def original_value(sweep: Sweep, metric: str) -> float | None:
@@ -75,36 +107,35 @@ def original_value(sweep: Sweep, metric: str) -> float | None:
 
 
 def sweep_in_terminal(sweep: Sweep) -> str:
-    """The curve of the metric that was swept by, as text."""
-    placed = spots(sweep, sweep.metric)
-    name = wording.label(sweep.metric)
-    if not placed:
-        return f"No value of {sweep.axis} gave a finite {name}: there is nothing to draw."
-    percent = wording.is_share(sweep.metric)
-    curve = Curve(name, {spot.value: spot.height for spot in placed}, percent)
-    dropped = [spot.value for spot in placed if spot.point.dropped]
-    return draw_in_terminal(curve, sweep.axis, sweep.chosen, dropped)
-
-
-def draw_in_terminal(curve: Curve, swept: str, chosen: float, dropped: Sequence[float] = ()) -> str:
-    """The curve as text; values that were dropped early are hollow and off the line."""
+    """The curve of the metric that was swept by, as text, and what its marks are."""
     import plotext
 
-    values = {x: 100 * y if curve.percent else y for x, y in curve.points.items()}
-    lined = [x for x in values if x not in dropped]
-    title = f"{curve.label}{' (%)' if curve.percent else ''} by {swept}; ● = chosen ({chosen:g})"
+    name, percent = wording.label(sweep.metric), wording.is_share(sweep.metric)
+    placed = [spot.scaled(100 if percent else 1) for spot in spots(sweep, sweep.metric)]
+    if not placed:
+        return f"No value of {sweep.axis} gave a finite {name}: there is nothing to draw."
+    early = [spot for spot in placed if spot.point.dropped]
+    stretches = _stretches(sweep, placed)
+    alone = [run[0] for run in stretches if len(run) == 1]
+    chosen = [spot for spot in placed if spot.value == sweep.chosen]
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless").plot_size(72, 14)
-    if len(lined) > 1:
-        figure.draw(figure.signal(lined, [values[x] for x in lined], marker="braille").lines())
-    if dropped:
-        figure.draw(figure.signal(list(dropped), [values[x] for x in dropped], marker="○"))
-        title += ", ○ = dropped early"
-    if chosen in values:
-        figure.draw(figure.signal([chosen], [values[chosen]], marker="●"))
-    figure.title(title)
-    return str(plotext.uncolorize(figure.build().string()))
+    for run in stretches:
+        if len(run) > 1:
+            figure.draw(_signal(run, "braille").lines())
+    for marked, marker in ((early, "○"), (alone, "•"), (chosen, "●")):
+        if marked:
+            figure.draw(_signal(marked, marker))
+    figure.title(f"{name}{' (%)' if percent else ''} by {sweep.axis}")
+    legend = [f"● chosen ({sweep.chosen:g})", *([f"○ {wording.DROPPED}"] if early else [])]
+    return f"{plotext.uncolorize(figure.build().string())}{'   '.join(legend)}"
+
+
+def _signal(placed: Sequence[Spot], marker: str) -> Any:
+    import plotext
+
+    return plotext.figure.signal([spot.value for spot in placed], [spot.height for spot in placed], marker=marker)
 
 
 def sweep_picture(sweep: Sweep, path: Path) -> None:
@@ -119,42 +150,47 @@ def sweep_picture(sweep: Sweep, path: Path) -> None:
 
 def _panel(axes: Axes, sweep: Sweep, names: Sequence[str]) -> None:
     for name, colour in zip(names, picture.COLOURS, strict=False):
-        _line(axes, sweep, name, colour, "as it is" if len(names) > 1 and name == names[0] else None)
+        _line(axes, sweep, name, colour, series_name(name, names))
     chosen = f"chosen {sweep.axis} = {sweep.chosen:g}"
     axes.axvline(sweep.chosen, color=picture.ACCENT, linestyle="--", linewidth=1.3, zorder=1.5, label=chosen)
+    if missing := not_drawn(sweep, names):
+        axes.plot([], [], " ", label=textwrap.fill(missing, 34))
+    axes.set_xlim(*svg.padded([point.value for point in sweep.points], 0.04))
     title = wording.label(names[0]) + (" (%)" if wording.is_share(names[0]) else "")
     picture.finish(axes, title, sweep.axis)
 
 
-def _line(axes: Axes, sweep: Sweep, metric: str, colour: str, name: str | None) -> None:
-    """A metric's curve, hollow where a race dropped the value, with its intervals and the original's level."""
+def _line(axes: Axes, sweep: Sweep, metric: str, colour: str, label: str) -> None:
+    """A metric's curve with its intervals and the original's level; what a race dropped is hollow and not on it."""
     factor = 100 if wording.is_share(metric) else 1
     placed = [spot.scaled(factor) for spot in spots(sweep, metric)]
-    full = [spot for spot in placed if not spot.point.dropped]
     early = [spot for spot in placed if spot.point.dropped]
-    label = name or wording.label(metric).removeprefix("cross-entropy ")
-    heights = [spot.height for spot in full]
-    axes.plot([spot.value for spot in full], heights, "o-", color=colour, markersize=5, linewidth=1.8, label=label)
-    _intervals(axes, full, early, colour)
+    stretches = _stretches(sweep, placed)
+    for run in stretches:
+        heights = [spot.height for spot in run]
+        axes.plot([spot.value for spot in run], heights, "o-", color=colour, markersize=5, linewidth=1.8, label=label)
+    _intervals(axes, stretches, early, colour)
     original = original_value(sweep, metric)
     if original is not None:
         axes.axhline(factor * original, color=colour, linewidth=1.1, linestyle=":", label="original network")
     if early:
         heights = [spot.height for spot in early]
         style: dict[str, Any] = {"color": colour, "markerfacecolor": "white", "markersize": 5, "alpha": 0.75}
-        axes.plot([spot.value for spot in early], heights, "o", **style, label="dropped early: on fewer images")
+        axes.plot([spot.value for spot in early], heights, "o", **style, label=textwrap.fill(wording.DROPPED, 26))
     for spot in placed:
         if spot.value == sweep.chosen:
             axes.plot(spot.value, spot.height, "o", color=picture.ACCENT, markersize=8, zorder=5)
 
 
-def _intervals(axes: Axes, full: Sequence[Spot], early: Sequence[Spot], colour: str) -> None:
+def _intervals(axes: Axes, stretches: Sequence[Sequence[Spot]], early: Sequence[Spot], colour: str) -> None:
     """A band along the curve, and bars at the values that are not on it."""
-    # The original is compared with itself: there the band has no width.
-    edges = [(spot.value, *(spot.interval or (spot.height, spot.height))) for spot in full]
-    if any(spot.interval for spot in full):
-        xs, lows, highs = zip(*edges, strict=True)
-        axes.fill_between(xs, lows, highs, color=colour, alpha=0.16, linewidth=0, label="95% interval of the gain")
-    for spot in early:
+    alone = [run[0] for run in stretches if len(run) == 1]
+    for spot in (*alone, *early):
         if spot.interval:
-            axes.vlines(spot.value, *spot.interval, color=colour, alpha=0.4, linewidth=1.5)
+            axes.vlines(spot.value, *spot.interval, color=colour, alpha=0.4, linewidth=1.5, label=INTERVAL)
+    for run in stretches:
+        if len(run) > 1 and any(spot.interval for spot in run):
+            # The original is compared with itself: there the band has no width.
+            edges = [(spot.value, *(spot.interval or (spot.height, spot.height))) for spot in run]
+            xs, lows, highs = zip(*edges, strict=True)
+            axes.fill_between(xs, lows, highs, color=colour, alpha=0.16, linewidth=0, label=INTERVAL)

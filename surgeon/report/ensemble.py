@@ -137,21 +137,22 @@ class Forest(NamedTuple):
 
 def _forest(shown: Sequence[Row]) -> Forest:
     edges = [100 * edge for row in shown for edge in (row.metrics.accuracy_low, row.metrics.accuracy_high)]
-    left, right, step = 190, 620, 24
+    names = [_clipped(row.name, 24) for row in shown]
+    left, right, step = 18 + round(7.2 * max(map(len, names))), svg.RIGHT, 24
     scale = svg.Scale(*svg.padded(edges), left, right)
     bottom = 12 + step * len(shown)
-    values = svg.ticks(scale.low, scale.high)
+    values = svg.ticks(scale.low, scale.high, wanted=3)
     ticks = [svg.Tick(scale(at), text) for at, text in zip(values, svg.tick_texts(values, "%"), strict=True)]
     places = [
         Place(
-            name=_clipped(row.name, 24),
+            name=name,
             y=22 + step * number,
             dot=scale(100 * row.metrics.accuracy),
             low=scale(100 * row.metrics.accuracy_low),
             high=scale(100 * row.metrics.accuracy_high),
             row=row,
         )
-        for number, row in enumerate(shown)
+        for number, (name, row) in enumerate(zip(names, shown, strict=True))
     ]
     return Forest(left, right, bottom, bottom + 26, ticks, places)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from surgeon.report import svg, wording
@@ -37,7 +38,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["exact"] = _exact
+    environment.filters["prose"] = _prose
     environment.globals.update(
+        dropped=wording.DROPPED,
         figure=wording.figure,
         label=wording.label,
         difference=wording.difference,
@@ -55,6 +58,13 @@ def _embedded(record: Result) -> Markup:
     from markupsafe import Markup
 
     return Markup(record.model_dump_json().replace("<", "\\u003c"))
+
+
+def _prose(sentence: str) -> Markup:
+    """A sentence whose commands, between backticks, look like commands."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 def _exact(value: float | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from surgeon.report import svg, wording
-from surgeon.report.curves import Spot, original_value, panels, spots
+from surgeon.report.curves import Spot, gaps, not_drawn, original_value, panels, series_name, spots, without_a_place
 from surgeon.report.frame import heading, render
 
 if TYPE_CHECKING:
@@ -29,15 +29,9 @@ def sweep_page(sweep: Sweep) -> str:
 
 def _curve_chart(sweep: Sweep, names: Sequence[str]) -> svg.Chart | None:
     factor, unit = (100, "%") if wording.is_share(names[0]) else (1, "")
-    series = [
-        svg.Series(
-            name=_series_name(name, names),
-            marks=[_mark(sweep, name, spot.scaled(factor)) for spot in spots(sweep, name)],
-            level=None if (level := original_value(sweep, name)) is None else factor * level,
-        )
-        for name in names
-    ]
+    series = [_series(sweep, name, names, factor) for name in names]
     drawn = {mark.x for one in series for mark in one.marks}
+    elsewhere = {value for name in names for value in without_a_place(sweep, name)}
     return svg.line_chart(
         names[0],
         heading(wording.label(names[0])),
@@ -45,32 +39,44 @@ def _curve_chart(sweep: Sweep, names: Sequence[str]) -> svg.Chart | None:
         x_label=sweep.axis,
         chosen=sweep.chosen,
         unit=unit,
-        left_out=[point.value for point in sweep.points if point.value not in drawn],
+        x_range=_swept_range(sweep),
+        left_out=[point.value for point in sweep.points if point.value not in drawn | elsewhere],
+        remark=not_drawn(sweep, names),
     )
 
 
-def _series_name(name: str, names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return wording.label(name)
-    return "as it is" if name == names[0] else wording.label(name).removeprefix(f"{wording.label(names[0])} ")
+def _series(sweep: Sweep, name: str, names: Sequence[str], factor: int) -> svg.Series:
+    placed = spots(sweep, name)
+    level = original_value(sweep, name)
+    return svg.Series(
+        name=series_name(name, names),
+        marks=[_mark(sweep, name, spot, factor) for spot in placed],
+        level=None if level is None else factor * level,
+        gaps=gaps(sweep, [spot.value for spot in placed if not spot.point.dropped]),
+    )
 
 
-def _mark(sweep: Sweep, metric: str, spot: Spot) -> svg.Mark:
-    value = spot.point.metrics.value(metric)
-    shown = f"{wording.label(metric)} {wording.figure(metric, value)}"
+def _swept_range(sweep: Sweep) -> svg.Range:
+    """The same for all charts, whatever can be drawn in them."""
+    return svg.padded([point.value for point in sweep.points], 0.03)
+
+
+def _mark(sweep: Sweep, metric: str, spot: Spot, factor: int) -> svg.Mark:
+    scaled, name = spot.scaled(factor), wording.label(metric)
+    shown = wording.figure(metric, spot.height)
     return svg.Mark(
         x=spot.value,
-        y=spot.height,
-        interval=spot.interval,
+        y=scaled.height,
+        interval=scaled.interval,
         hollow=spot.point.dropped is not None,
         chosen=spot.value == sweep.chosen,
-        exact=spot.height if value is None else value,
-        text=f"{sweep.axis} {spot.value:g}: {shown}{_about(spot.point)}",
+        exact=spot.height,
+        text=f"{sweep.axis} {spot.value:g}: {name} {'about ' if spot.point.dropped else ''}{shown}{_about(spot.point)}",
     )
 
 
 def _about(point: Point) -> str:
-    return f" on {point.metrics.images:,} images, {point.dropped}" if point.dropped else ""
+    return f", estimated from {point.metrics.images:,} images, then {point.dropped}" if point.dropped else ""
 
 
 def _gain_chart(sweep: Sweep) -> svg.Chart | None:
@@ -81,12 +87,14 @@ def _gain_chart(sweep: Sweep) -> svg.Chart | None:
     direction = "higher" if sweep.higher_is_better else "lower"
     points = ", points" if wording.is_share(sweep.metric) else ""
     drawn = {mark.x for mark in marks}
+    measured = {mark.x for mark in marks if not mark.hollow}
     return svg.line_chart(
         "gain",
         f"Change in {wording.label(sweep.metric)}{points}",
-        [svg.Series(f"against the original; {direction} is better", marks, 0.0)],
+        [svg.Series(f"against the original; {direction} is better", marks, 0.0, gaps(sweep, measured))],
         x_label=sweep.axis,
         chosen=sweep.chosen,
+        x_range=_swept_range(sweep),
         y_range=_close_up(marks, sweep.higher_is_better),
         left_out=[point.value for point in sweep.points if point.value not in drawn],
     )

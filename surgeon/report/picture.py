@@ -33,7 +33,7 @@ def finish(axes: Axes, title: str, x_label: str) -> None:
     entries = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     if entries:
         legend = axes.legend(entries.values(), entries, frameon=False, fontsize=9, loc="upper center", ncols=2)
-        legend.set_bbox_to_anchor((0.5, -0.13))
+        legend.set_bbox_to_anchor((0.5, -0.15))
 
 
 def save(figure: Figure, path: Path) -> None:

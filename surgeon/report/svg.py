@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 426, 16, 244
 DOT = 4.2
 
 Range = tuple[float, float]
+T = TypeVar("T")
 
 
 class Mark(NamedTuple):
@@ -27,11 +31,12 @@ class Mark(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Marks of one measure, and the level to compare them with."""
+    """Marks of one measure, and the level to compare them with; the line goes across no gap."""
 
     name: str
     marks: Sequence[Mark]
     level: float | None
+    gaps: Sequence[float] = ()
 
 
 class Tick(NamedTuple):
@@ -169,6 +174,7 @@ def line_chart(
     ends_name: str = "",
     intervals_name: str = "95% interval of the gain",
     diagonal_name: str = "",
+    remark: str = "",
 ) -> Chart | None:
     """Series over the same quantity, in a frame; None if there is nothing to draw.
 
@@ -183,7 +189,8 @@ def line_chart(
     xs = sorted({mark.x for mark in marks})
     outside = sorted({mark.x for mark in marks if not y.holds(mark.y)})
     names = " and ".join(one.name for one in series)
-    notes = (("Off the scale", outside), ("Left out because not finite", left_out))
+    lists = (("Off the scale", outside), ("Left out because not finite", left_out))
+    listed = [f"{why}: {x_label} {', '.join(f'{x:g}' for x in values)}." for why, values in lists if values]
     return Chart(
         key=key,
         title=title,
@@ -194,7 +201,7 @@ def line_chart(
         y_ticks=_ticks(y, unit),
         chosen=Tick(x(chosen), f"{chosen:g}") if chosen is not None and x.holds(chosen) else None,
         lines=[_line(one, x, y) for one in series],
-        note=" ".join(f"{why}: {x_label} {', '.join(f'{x:g}' for x in values)}." for why, values in notes if values),
+        note=" ".join(filter(None, (*listed, remark))),
         ends=[x(end) for end in ends if x.holds(end)],
         ends_name=ends_name,
         intervals_name=intervals_name,
@@ -257,19 +264,29 @@ def _line(series: Series, x: Scale, y: Scale) -> Line:
     """The line and its band go through the values that were measured on all images."""
     full = [mark for mark in series.marks if not mark.hollow]
     visible = [mark for mark in series.marks if y.holds(mark.y)]
-    # The original is compared with itself: there the band has no width.
-    edges = [(mark.x, *(mark.interval or (mark.y, mark.y))) for mark in full]
-    around = [(at, high) for at, _, high in edges] + [(at, low) for at, low, _ in reversed(edges)]
+    stretches = unbroken(full, attrgetter("x"), series.gaps)
     return Line(
         name=series.name,
-        path=_path([(x(mark.x), y(mark.y)) for mark in full]),
-        band=_path([(x(at), y(edge)) for at, edge in around]) + "Z" if any(mark.interval for mark in full) else "",
+        path="".join(_path([(x(mark.x), y(mark.y)) for mark in marks]) for marks in stretches),
+        band="".join(_band(marks, x, y) for marks in stretches if any(mark.interval for mark in marks)),
         level=y(series.level) if series.level is not None and y.holds(series.level) else None,
         dots=[
             Dot(x(mark.x), y(mark.y), (y(mark.interval[0]), y(mark.interval[1])) if mark.interval else None, mark)
             for mark in visible
         ],
     )
+
+
+def unbroken(values: Sequence[T], place: Callable[[T], float], gaps: Sequence[float]) -> list[list[T]]:
+    """The values in stretches without a gap between; both are in ascending order."""
+    return [list(stretch) for _, stretch in groupby(values, lambda value: bisect(gaps, place(value)))]
+
+
+def _band(marks: Sequence[Mark], x: Scale, y: Scale) -> str:
+    # The original is compared with itself: there the band has no width.
+    edges = [(mark.x, *(mark.interval or (mark.y, mark.y))) for mark in marks]
+    around = [(at, high) for at, _, high in edges] + [(at, low) for at, low, _ in reversed(edges)]
+    return _path([(x(at), y(edge)) for at, edge in around]) + "Z"
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NOT_FINITE = "not finite"
 MISSING = "–"
+DROPPED = "dropped early: estimated from the images it saw"
 
 _SHARES = frozenset({"accuracy", "top5"})
 _LABELS = {
@@ -58,6 +59,15 @@ def gain_text(gain: Gain) -> str:
         return NOT_FINITE
     noise = ", within noise" if gain.within_noise else ""
     return f"{difference(gain.metric, gain.difference)}{unit(gain.metric)} (95%: {interval_text(gain)}){noise}"
+
+
+def short_gain_text(gain: Gain) -> str:
+    """The difference from the original and how far its 95% interval reaches: `-0.0880 ±0.0252`."""
+    if not math.isfinite(gain.difference):
+        return NOT_FINITE
+    reach = max(gain.high - gain.difference, gain.difference - gain.low)
+    shown = difference(gain.metric, reach).removeprefix("+") if math.isfinite(reach) else "∞"
+    return f"{difference(gain.metric, gain.difference)} ±{shown}"
 
 
 def interval_text(gain: Gain) -> str:

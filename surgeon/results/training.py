@@ -31,6 +31,7 @@ class FineTuning(Result):
     schema_version: int = 1
     model: str
     rewrites: str
+    """Of the checkpoint, with its settings."""
     data: str
     classes: int
     train_images: int
@@ -52,6 +53,8 @@ class FineTuning(Result):
     """Of the network as it came out of training."""
     settings: tuple[str, ...]
     """What was then chosen on the validation images, in sentences."""
+    sweeps: tuple[str, ...] = ()
+    """The folders of the sweeps that it was chosen by, within that of the run."""
     test: Metrics | None
     """Of the checkpoint, with its settings, on test images that nothing was chosen by."""
     tta: str | None = None

@@ -12,6 +12,7 @@ from surgeon.errors import ExitCode, SurgeonError, count
 from surgeon.evaluation import run_evaluation
 from surgeon.report.training import training_page, training_picture
 from surgeon.results import Evaluation, FineTuning, Sweep
+from surgeon.surgery.apply import current_plan
 from surgeon.sweeping.journal import OtherSweepError
 from surgeon.sweeping.operation import SweepRequest, run_sweep
 from surgeon.sweeping.values import parse_values
@@ -31,7 +32,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     epochs = trainer.epochs
     validation = epochs[-1].validation
     assert validation is not None
-    sentences = _choose_settings(run, progress)
+    sentences, sweeps = _choose_settings(run, progress)
     evaluation = _test(run, progress)
     test = evaluation.metrics if evaluation is not None else None
     findings = [f"Fine-tuned on {run.data_name}: {count(len(run.splits.train), 'image')}.", *sentences]
@@ -47,7 +48,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     members = range(1, run.recipe.snapshots + 1) if run.recipe.snapshots > 1 else ()
     result = FineTuning(
         model=run.name,
-        rewrites=run.rewrites,
+        rewrites=current_plan(run.loaded.model).summary(),
         data=run.request.task.data,
         classes=run.classes,
         train_images=len(run.splits.train),
@@ -65,6 +66,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         epochs=tuple(epochs),
         validation=validation,
         settings=tuple(sentences),
+        sweeps=tuple(sweeps),
         test=test,
         tta=run.recipe.tta,
         snapshots=tuple(str(run.folder / SNAPSHOTS / f"{number}") for number in members),
@@ -76,11 +78,12 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     return result
 
 
-def _choose_settings(run: Run, progress: Progress) -> list[str]:
-    """The best alpha, and for a split network the best lambda, on the validation images."""
+def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]]:
+    """The best alpha, and for a split network the best lambda, on the validation images: in sentences, and where."""
     sentences: list[str] = []
+    folders: list[str] = []
     if run.recipe.sweep is None:
-        return sentences
+        return sentences, folders
     values = {"alpha": parse_values(run.recipe.sweep, "sweep")}
     if run.is_split:
         values["lambda"] = parse_values(LAMBDAS, "lambda")
@@ -103,7 +106,8 @@ def _choose_settings(run: Run, progress: Progress) -> list[str]:
                 f"On the validation images, {axis} = {found.chosen:g} is best (the original is the network as trained)."
             )
             sentences += [best, *found.summary]
-    return sentences
+            folders.append(SWEEPS[axis])
+    return sentences, folders
 
 
 def _sweep(run: Run, request: SweepRequest, progress: Progress) -> Sweep:

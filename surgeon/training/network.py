@@ -76,12 +76,11 @@ def _copy_fitting(trained: nn.Module, fresh: nn.Module) -> None:
             mine[name].copy_(tensor)
 
 
-def convert(loaded: LoadedModel, recipe: Recipe) -> str:
-    """Apply the recipe's rewrites, and tell what they are."""
+def convert(loaded: LoadedModel, recipe: Recipe) -> None:
+    """Apply the recipe's rewrites."""
     if recipe.bn or recipe.insert:
         planned = plan_conversion(loaded, recipe.bn, recipe.layers, recipe.insert)
         rewrite(loaded, ResolvedPlan(operations=planned.operations, insertions=planned.insertions))
-    return current_plan(loaded.model).summary()
 
 
 def head_of(model: nn.Module) -> str:

@@ -72,7 +72,7 @@ class Run:
         network.with_images(self.loaded, self.preprocessing, names)
         if request.recipe.input_size is not None:
             network.check_input_size(self.loaded)
-        self.rewrites = network.convert(self.loaded, request.recipe)
+        network.convert(self.loaded, request.recipe)
         _check_groups(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
         network.choose_what_learns(self.loaded.model, request.recipe)
         self.recipe = self._fitted(request.recipe)

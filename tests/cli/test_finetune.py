@@ -53,8 +53,11 @@ def test_a_run_leaves_a_checkpoint_that_eval_confirms(tmp_path: Path) -> None:
     done("verify", run / "checkpoint")
     again = document("eval", run / "checkpoint", "--data", "digits", "--split", "test", "--limit", 80)
     assert again["metrics"] == result["test"]
+    assert again["rewrites"] == result["rewrites"]
     assert len(result["epochs"]) == 2
     assert any("alpha = " in sentence for sentence in result["settings"])
+    assert result["sweeps"] == ["sweep-alpha"]
+    assert 'href="sweep-alpha/report.html"' in (run / "report.html").read_text("utf-8")
     modes = {file.stat().st_mode for file in run.iterdir() if file.is_file()}
     assert len(modes) == 1, "who may read one of the files may read all"
 

@@ -13,9 +13,11 @@ import pytest
 from PIL import Image
 
 import surgeon
+from surgeon.cli.sweep import describe
 from surgeon.data.digits import digit_pixels
 from surgeon.results import Sweep
 from tests.cli.running import contents, document, done, operations, refusal
+from tests.unit.sweep_record import sweep as made_by_hand
 
 DIGITS = ("digits-resnet8", "--data", "digits", "--split", "validation")
 SWEEP = ("sweep", *DIGITS, "--alpha", "0:0.8:9", "--metric", "cross-entropy")
@@ -157,6 +159,22 @@ def test_people_read_tables_curves_and_sentences(tmp_path: Path) -> None:
         assert f"• {sentence}" in outcome.stderr
     assert "predictions of 60 images" in outcome.stderr
     assert "8x8 px" in outcome.stderr
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "cross-entropy", "scaled-cross-entropy", "ece"])
+@pytest.mark.parametrize("width", [80, 160])
+def test_tables_fit_the_terminal(
+    metric: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("surgeon.cli.output.PIPED_WIDTH", width)
+    describe(made_by_hand(metric=metric), None)
+    told = capsys.readouterr()
+    rows = [line for line in told.out.splitlines() if line.startswith("│")]
+    assert len(rows) == 9 + 3, "each value and each setting has a line of its own"
+    assert "…" not in told.out
+    assert ("±" in told.out) == (width == 80)
+    assert "thinned out: " in told.err
+    assert "beaten: " in told.err
 
 
 def test_a_finished_sweep_is_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

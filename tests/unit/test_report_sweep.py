@@ -17,7 +17,7 @@ from PIL import Image
 from surgeon.report import svg
 from surgeon.report.curves import spots, sweep_in_terminal, sweep_picture
 from surgeon.report.page import sweep_page
-from surgeon.report.wording import figure, gain_text
+from surgeon.report.wording import DROPPED, figure, gain_text, short_gain_text
 from surgeon.results import Gain, Learned, Learning, Point, Sweep
 from tests.unit.sweep_record import CHOSEN, figures, gain, point, points, settings, sweep
 
@@ -54,6 +54,19 @@ def test_figures_have_their_metrics_unit(metric: str, value: float | None, text:
 )
 def test_a_gain_comes_with_its_interval(compared: Gain, text: str) -> None:
     assert gain_text(compared) == text
+
+
+@pytest.mark.parametrize(
+    ("compared", "text"),
+    [
+        (difference("accuracy", 0.0026, -0.001, 0.0062), "+0.26 ±0.36"),
+        (difference("cross-entropy", -0.0123, -0.015, -0.0096), "-0.0123 ±0.0027"),
+        (difference("accuracy", 0.01, -math.inf, math.inf), "+1.00 ±∞"),
+        (difference("cross-entropy", math.inf, math.inf, math.inf), "not finite"),
+    ],
+)
+def test_a_gain_in_few_words(compared: Gain, text: str) -> None:
+    assert short_gain_text(compared) == text
 
 
 def test_wording_does_not_wait_for_torch() -> None:
@@ -109,7 +122,7 @@ def record(request: pytest.FixtureRequest) -> Sweep:
 def test_the_curve_in_the_terminal_marks_the_chosen_value(record: Sweep) -> None:
     text = sweep_in_terminal(record)
     if spots(record, record.metric):
-        assert text.count("●") == 2, "once in the title, once on the curve"
+        assert text.count("●") == 2, "once on the curve, once in the legend"
         assert "\x1b" not in text
         assert max(map(len, text.splitlines())) <= 80
     else:
@@ -124,6 +137,33 @@ def test_a_value_dropped_early_is_placed_by_its_gain_not_by_its_few_images() -> 
     spot = next(spot for spot in spots(sweep(), "cross-entropy") if spot.value == 0.8)
     assert spot.height == pytest.approx(figures(0.8).cross_entropy)
     assert spot.height != pytest.approx(spot.point.metrics.cross_entropy)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "scaled-cross-entropy"])
+def test_a_value_dropped_early_is_not_drawn_by_what_it_was_not_compared_by(metric: str) -> None:
+    assert {0.6, 0.8, 1.0}.isdisjoint(spot.value for spot in spots(sweep(), metric))
+    assert {0.0, CHOSEN} <= {spot.value for spot in spots(sweep(), metric)}
+    html = sweep_page(sweep())
+    assert "Not drawn: 3 values dropped early, compared with the original by cross-entropy only." in html
+    assert "Not drawn after temperature scaling: 3 values" in html
+    assert "Left out because not finite" not in html
+
+
+def test_lines_do_not_run_across_values_that_are_not_on_them() -> None:
+    swept = [point(alpha, "cross-entropy", "beaten" if alpha == 0.2 else None) for alpha in (0, 0.1, 0.2, 0.3, 0.4)]
+    html = sweep_page(sweep(points=swept))
+    lines = re.findall(r'<path class="line" d="(M[^"]*)"', html.replace('d="M0 6H26"', ""))
+    assert [(line.count("M"), line.count("L")) for line in lines] == [(2, 2)] * 4
+    assert "○" in sweep_in_terminal(sweep(points=swept))
+    assert "○" not in sweep_in_terminal(sweep(points=[one for one in swept if not one.dropped]))
+
+
+def test_a_hollow_mark_is_explained_wherever_it_is() -> None:
+    html = sweep_page(sweep())
+    charts = re.findall(r"<figure.*?</figure>", html, re.DOTALL)
+    assert [DROPPED in chart for chart in charts] == ['class="dot hollow" data-x' in chart for chart in charts]
+    assert DROPPED in html
+    assert DROPPED in sweep_in_terminal(sweep())
 
 
 @pytest.mark.parametrize("name", ["by a metric with a panel of its own", "not finite", "nothing finite", "one value"])
@@ -182,6 +222,9 @@ def test_every_number_of_the_page_is_the_records(record: Sweep) -> None:
     for one in record.learned:
         known.add(one.gain_choosing - one.gain_confirming)
         known |= {sum(alphas) / len(alphas) for alphas in one.alphas.values() if isinstance(alphas, tuple)}
+    original = record.settings[0].choosing.value(record.metric)
+    estimated = [swept.gain.difference for swept in record.points if swept.dropped and swept.gain]
+    known |= {original + gained for gained in estimated if original is not None}
     shown = [float(value) for name in ("data-value", "data-low", "data-high", "data-x") for value in page.values(name)]
     assert len(shown) > 10
     assert {value for value in shown if math.isfinite(value)} <= known | {0.0}

@@ -27,7 +27,7 @@ RECORDS = {
     "not finite": not_finite(),
     "one bad epoch": one_bad_epoch(),
     "without test images": run(test=None, test_images=0),
-    "nothing chosen": run(settings=(), tta=None, rewrites="", recipe={"sweep": None}),
+    "nothing chosen": run(settings=(), sweeps=(), tta=None, rewrites="", recipe={"sweep": None}),
 }
 
 
@@ -104,6 +104,17 @@ def test_the_curves_go_through_the_records_values() -> None:
     assert drawn(html, "accuracy", 2) == {number: metrics.accuracy for number, metrics in looked_at.items()}
 
 
+def test_the_sweeps_that_were_made_are_linked() -> None:
+    assert Page(training_page(run())).values("href") == ["sweep-alpha/report.html", "sweep-lambda/report.html"]
+    assert Page(training_page(run(sweeps=("sweep-alpha",)))).values("href") == ["sweep-alpha/report.html"]
+    assert Page(training_page(RECORDS["nothing chosen"])).values("href") == []
+
+
+def test_commands_look_like_commands() -> None:
+    html = training_page(run(settings=("Try `surgeon ls <b>`.",)))
+    assert "<p>Try <code>surgeon ls &lt;b&gt;</code>.</p>" in html
+
+
 def test_test_images_come_first_and_make_the_headline() -> None:
     record = run()
     assert record.test is not None
@@ -113,7 +124,7 @@ def test_test_images_come_first_and_make_the_headline() -> None:
     assert values(validation)[:2] == [record.validation.images, record.validation.accuracy]
     text = Page(html).text
     assert "Test accuracy 91.18% (95%: 89.18% to 93.18%) on 1,797 images that nothing was chosen by." in text
-    assert all(sentence in text for sentence in record.settings)
+    assert all(sentence.replace("`", "") in text for sentence in record.settings)
 
 
 def test_without_test_images_the_validation_images_are_quoted() -> None:
