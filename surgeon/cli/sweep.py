@@ -48,9 +48,13 @@ def sweep(
         ),
     ] = "accuracy",
     method: Annotated[
-        str,
-        typer.Option("--method", metavar="HOW", help="race drops values that are beaten; grid measures all of them."),
-    ] = "race",
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="HOW",
+            help="race (default) drops values that are beaten; grid measures all (default of --lambda: same cost).",
+        ),
+    ] = None,
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Choose on one half of the images, report on the other.")
     ] = False,
@@ -114,7 +118,7 @@ def sweep(
         values=values,
         axis="alpha" if share is None else "lambda",
         metric=metric,
-        method=output.one_of(Method, method, "--method"),
+        method=output.one_of(Method, method or ("race" if share is None else "grid"), "--method"),
         confirm=confirm,
         confirm_split=confirm_split,
         learn=tuple(kind for kind, wanted in kinds.items() if wanted),

@@ -13,7 +13,7 @@ from surgeon import checkpoint
 from surgeon.atomic import check_destination, staged
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batch
-from surgeon.data.sources import MissingSplitError
+from surgeon.data.sources import WHOLE, MissingSplitError
 from surgeon.data.splits import halves
 from surgeon.ensembling.comparison import compare_all, disagreement_of, mean_of_pairs
 from surgeon.ensembling.greedy import choose_members
@@ -145,7 +145,7 @@ def _statistics_images(request: EnsembleRequest) -> ImageSet:
         without_splits = "Leave --split out." in error.hint
         raise SurgeonError(
             f"A soup needs images for its BatchNorm statistics. {error.message}",
-            "Put training images into train/, or leave --soup out."
+            f"Put training images into train/, or pass --statistics-split {WHOLE}."
             if without_splits
             else error.hint.replace("--split", "--statistics-split"),
             error.exit_code,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from surgeon.data.sources import WHOLE
 from surgeon.errors import count, listing
 from surgeon.report.wording import figure, gain_text, label, short_names
 from surgeon.results import Combination, Ensemble
+
+TRAINED_ON = (WHOLE, "train")
+"""Splits of which fine-tuning would have taken images to train on."""
 
 
 def in_sentences(result: Ensemble) -> tuple[str, ...]:
@@ -16,6 +20,11 @@ def in_sentences(result: Ensemble) -> tuple[str, ...]:
             sentences += _soup(result, combination)
         else:
             sentences += _greedy(result, combination)
+    if result.split in TRAINED_ON:
+        sentences.append(
+            f"These are the images of the split {result.split!r}: if members were trained on them, every figure here "
+            "is too good. Images of their own, in test/ or with --data, would tell."
+        )
     return tuple(sentences)
 
 

@@ -35,6 +35,10 @@ def finetune(
     resume: bool = False,
     overwrite: bool = False,
     workers: int | None = None,
+    limit: int | None = None,
+    skip_bad: bool = False,
+    device: str | None = None,
+    track: str | None = None,
     **changes: Any,
 ) -> FineTuning:
     """What `surgeon finetune` does, with any key of a recipe as a keyword.
@@ -52,11 +56,12 @@ def finetune(
             "surgeon.save it, and pass the folder.",
         )
     request = FinetuneRequest(
-        task=Request(data=str(data), workers=workers),
+        task=Request(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
         recipe=load_recipe(recipe, changes),
         output=Path(output),
         resume=resume,
         overwrite=overwrite,
+        track=track,
     )
     file = Path(weights) if weights is not None else None
     return run_finetuning(

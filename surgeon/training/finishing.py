@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ from surgeon.atomic import staged
 from surgeon.errors import ExitCode, SurgeonError, count
 from surgeon.evaluation import run_evaluation
 from surgeon.report.training import training_page, training_picture
-from surgeon.results import Evaluation, FineTuning, Sweep
+from surgeon.results import Evaluation, FineTuning, Method, Sweep
 from surgeon.surgery.apply import current_plan
+from surgeon.sweeping.axis import AlphaAxis, LambdaAxis
 from surgeon.sweeping.journal import OtherSweepError
 from surgeon.sweeping.operation import SweepRequest, run_sweep
 from surgeon.sweeping.values import parse_values
@@ -21,6 +23,7 @@ from surgeon.training.request import CHECKPOINT, LOGITS, PAGE, PICTURE, RESULT, 
 from surgeon.training.run import Run
 
 LAMBDAS = "0:1:11"
+AXES = {axis.name: axis for axis in (AlphaAxis, LambdaAxis)}
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -33,6 +36,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     validation = epochs[-1].validation
     assert validation is not None
     sentences, sweeps = _choose_settings(run, progress)
+    sentences = [*run.changes, *sentences]
     evaluation = _test(run, progress)
     test = evaluation.metrics if evaluation is not None else None
     findings = [f"Fine-tuned on {run.data_name}: {count(len(run.splits.train), 'image')}.", *sentences]
@@ -93,6 +97,7 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
             values=of_axis,
             axis=axis,
             metric=run.recipe.sweep_metric,
+            method=Method.GRID if axis == LambdaAxis.name else Method.RACE,  # all lambdas cost two passes
             output=run.folder / SWEEPS[axis],
         )
         try:
@@ -107,7 +112,21 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
             )
             sentences += [best, *found.summary]
             folders.append(SWEEPS[axis])
+            if not _worth_keeping(found):
+                AXES[axis](run.loaded.model).set(found.original)
+                sentences.append(f"That is too little to go by: the network is saved with {axis} {found.original:g}.")
     return sentences, folders
+
+
+def _worth_keeping(found: Sweep) -> bool:
+    """Whether there is a gain that has an interval; for a second pass of every image, one beyond noise."""
+    gain = found.setting(found.best).gain(found.metric)
+    if gain is None:  # the original is best
+        return True
+    if found.axis == LambdaAxis.name:
+        return gain.better
+    improved = gain.difference > 0 if gain.higher_is_better else gain.difference < 0
+    return improved and math.isfinite(gain.high - gain.low)
 
 
 def _sweep(run: Run, request: SweepRequest, progress: Progress) -> Sweep:

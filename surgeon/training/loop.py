@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,13 +54,17 @@ class Running:
     loss: float = 0.0
     correct: float = 0.0
     examples: float = 0.0
+    """Predictions: a step may take several copies of an image."""
+    images: float = 0.0
     seconds: float = 0.0
     left_out: float = 0.0
 
-    def add(self, loss: float, outcome_correct: float, examples: int, seconds: float, left_out: int) -> None:
+    def add(self, loss: float, outcomes: Sequence[Outcome], images: int, seconds: float, left_out: int) -> None:
+        examples = sum(outcome.examples for outcome in outcomes)
+        self.images += images
         self.left_out += left_out
         self.loss += loss * examples
-        self.correct += outcome_correct
+        self.correct += float(sum(outcome.correct for outcome in outcomes))
         self.examples += examples
         self.seconds += seconds
 
@@ -108,7 +113,10 @@ class Trainer:
     def fit(self) -> None:
         """Train from where the run is to its end."""
         keep_heap()
-        network, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
+        with warnings.catch_warnings():
+            # What torch recommends in its place makes statistics equal when training begins, also of a resumed run.
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            network, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
         train_mode(self.model, self.recipe)
         order = Order(
             len(self.train),
@@ -128,13 +136,8 @@ class Trainer:
             loss, outcomes = self._take_step(network, batch)
             self.step += 1
             now = time.perf_counter()
-            self.running.add(
-                loss,
-                float(sum(o.correct for o in outcomes)),
-                sum(o.examples for o in outcomes),
-                now - last,
-                self.batch_size // self.processes.count - len(batch.labels),
-            )
+            left_out = self.batch_size // self.processes.count - len(batch.labels)
+            self.running.add(loss, outcomes, len(batch.labels), now - last, left_out)
             last = now
             self._tell(loss)
             epoch_ends = self.step % self.steps_per_epoch == 0
@@ -212,7 +215,7 @@ class Trainer:
         first = listing((self.train.identity(int(index)) for index in batch.indices), limit=3)
         raise SurgeonError(
             f"The loss is {loss:g} in epoch {epoch + 1}, step {step + 1}, on a batch with {first}.",
-            f"Try a smaller --lr. {self._kept()}".strip(),
+            self._advice(),
             ExitCode.FAILED,
         )
 
@@ -223,23 +226,30 @@ class Trainer:
             epoch, step = divmod(self.step - 1, self.steps_per_epoch)
             raise SurgeonError(
                 f"Weights are infinite or no numbers after epoch {epoch + 1}, step {step + 1}.",
-                f"Try a smaller --lr. {self._kept()}".strip(),
+                self._advice(),
                 ExitCode.FAILED,
             )
 
-    def _kept(self) -> str:
-        return f"The last good state is kept in {self.folder}." if (self.folder / STATE).is_file() else ""
+    def _advice(self) -> str:
+        if not (self.folder / STATE).is_file():
+            return "Try a smaller --lr."
+        return (
+            f"The last good state is kept in {self.folder}: the same command with --resume and a smaller --lr goes on "
+            f"from there, for example --lr {self.recipe.lr / 10:g}."
+        )
 
     def _tell(self, loss: float) -> None:
         epoch, done = divmod(self.step - 1, self.steps_per_epoch)
         accuracy = self.running.correct / self.running.examples
-        rate = self.running.examples * self.processes.count / self.running.seconds
+        rate = self.running.images * self.processes.count / self.running.seconds
         self.watcher.step(epoch + 1, done + 1, self.steps_per_epoch, loss, accuracy, rate)
 
     def _end_epoch(self) -> None:
         number = self.step // self.steps_per_epoch
         running = self.running
-        sums = torch.tensor([running.loss, running.correct, running.examples, running.left_out], dtype=torch.float64)
+        sums = torch.tensor(
+            [running.loss, running.correct, running.examples, running.images, running.left_out], dtype=torch.float64
+        )
         if self.processes.count > 1:
             sums = self.accelerator.reduce(sums.to(self.accelerator.device)).cpu()
             self._average_buffers()
@@ -248,7 +258,7 @@ class Trainer:
         if metrics is not None and not math.isfinite(metrics.cross_entropy):
             raise SurgeonError(
                 f"The network has diverged: its predictions of validation images are infinite after epoch {number}.",
-                f"Try a smaller --lr. {self._kept()}".strip(),
+                self._advice(),
                 ExitCode.FAILED,
             )
         train_mode(self.model, self.recipe)
@@ -260,8 +270,8 @@ class Trainer:
                 learning_rate=max(group["lr"] for group in self.optimizer.param_groups),
                 validation=metrics,
                 seconds=self.running.seconds,
-                images_per_second=float(sums[2]) / self.running.seconds,
-                left_out=int(sums[3]),
+                images_per_second=float(sums[3]) / self.running.seconds,
+                left_out=int(sums[4]),
             )
         )
         self.running = Running()

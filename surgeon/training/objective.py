@@ -7,6 +7,7 @@ Cross-entropy is linear in the targets. So the sums of losses by which the paper
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -55,6 +56,8 @@ class Objective:
             augmented = used.of_batch(copy, hard, generator, self._share_partners)
             images.append(augmented[0])
             targets.append(augmented[1])
+        if len(images) > 1:
+            self._keep_copies_apart(len(labels), len(images), generator)
         logits = self._predict(network, torch.cat(images) if len(images) > 1 else images[0])
         goal = self._exchanged(torch.cat(targets))
         if self.consistency:
@@ -71,15 +74,19 @@ class Objective:
         for unit in self._units if len(self.augmentations) == 1 else ():
             unit.permutation = permutation
 
+    def _keep_copies_apart(self, examples: int, copies: int, generator: torch.Generator) -> None:
+        """Weakly augmented examples take no moments of strongly augmented ones."""
+        partners = torch.randperm(examples, generator=generator)
+        for unit in self._units:
+            unit.permutation = torch.cat([partners + examples * copy for copy in range(copies)])
+
     @property
     def _units(self) -> list[MomentExchange]:
         return [module for module in self.model.modules() if isinstance(module, MomentExchange)]
 
     def _predict(self, network: Network, images: Tensor) -> Tensor:
-        if len(self.augmentations) == 2:
-            with branch(self.model, "halves"):
-                return cast("Tensor", network(images))
-        answer = network(images)
+        with branch(self.model, "halves") if len(self.augmentations) == 2 else nullcontext():
+            answer = network(images)
         # In training, Inception networks also answer with their auxiliary classifiers, which take no part here.
         return answer if isinstance(answer, Tensor) else cast("Tensor", answer[0])
 

@@ -15,8 +15,10 @@ from surgeon.training.tracking import check_tracker
 RECIPE, RUN, RESULT, LOGITS = "recipe.yaml", "run.json", "result.json", "test-logits.safetensors"
 PICTURE, PAGE = "curves.png", "report.html"
 CHECKPOINT, SNAPSHOTS, SWEEPS = "checkpoint", "snapshots", {"alpha": "sweep-alpha", "lambda": "sweep-lambda"}
-FITTED = ("batch_size", "input_size", "norm_weight_decay")
+FITTED = ("augment", "batch_size", "input_size", "norm_weight_decay")
 """Keys of a recipe that the network and the images decide, unless it does; the run's own has what came of it."""
+MAY_CHANGE = ("lr",)
+"""Keys that an unfinished run may go on with another value of: a loss that is no number wants a smaller rate."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +44,21 @@ def check_run(request: FinetuneRequest) -> None:
     elif not (folder / RUN).is_file():
         raise SurgeonError(f"There is no run in {folder} to resume.", "Leave --resume out to begin one.")
     else:
-        not_yet_known = [key for key in FITTED if getattr(request.recipe, key) is None]
+        not_yet_known = [key for key in FITTED if getattr(request.recipe, key) in (None, ())]
         refuse_other_run(folder, other_keys(folder, request.recipe, not_yet_known))
 
 
+def begun_with(folder: Path) -> Recipe:
+    """The recipe of the run in a folder."""
+    return check_recipe(read_yaml(folder / RECIPE), str(folder / RECIPE))
+
+
 def other_keys(folder: Path, recipe: Recipe, apart_from: Collection[str] = ()) -> list[str]:
-    """The keys in which a recipe is not that of the run in a folder."""
-    path = folder / RECIPE
-    begun_with = check_recipe(read_yaml(path), str(path))
-    keys = [key for key in Recipe.model_fields if key not in apart_from]
-    return [key for key in keys if getattr(begun_with, key) != getattr(recipe, key)]
+    """The keys in which a recipe is not that of the run in a folder, and ought to be."""
+    stored = begun_with(folder)
+    changeable = () if (folder / RESULT).is_file() else MAY_CHANGE
+    keys = [key for key in Recipe.model_fields if key not in (*apart_from, *changeable)]
+    return [key for key in keys if getattr(stored, key) != getattr(recipe, key)]
 
 
 def refuse_other_run(folder: Path, different: Sequence[str]) -> None:

@@ -32,12 +32,16 @@ from surgeon.training.objective import Objective
 from surgeon.training.recipe import Recipe, as_yaml
 from surgeon.training.request import (
     CHECKPOINT,
+    LOGITS,
+    PAGE,
+    PICTURE,
     RECIPE,
     RESULT,
     RUN,
     SNAPSHOTS,
     SWEEPS,
     FinetuneRequest,
+    begun_with,
     other_keys,
     refuse_other_run,
 )
@@ -46,8 +50,10 @@ from surgeon.training.splits import Splits, check_training_images
 from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
 
-DEFAULT_BATCH = 64
+DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 CROP = "standard"
+WEAK = "weak"
+"""What the main branch of a split network sees, unless the recipe says otherwise."""
 
 
 class Run:
@@ -59,7 +65,7 @@ class Run:
         self.splits = splits
         self.device = pick_device(request.task.device)
         self.precision = usable_precision(Precision(request.recipe.precision), self.device)
-        self.batch_size = request.recipe.batch_size or min(DEFAULT_BATCH, len(splits.train))
+        self.batch_size = request.recipe.batch_size or default_batch(len(splits.train))
         check_training_images(splits.train, self.batch_size, request.task.limit)
         _check_division(self.batch_size, processes.count, request.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
@@ -82,6 +88,7 @@ class Run:
         _, height, width = self.preprocessing.input_size
         decays = recipe.norm_weight_decay
         fitted = {
+            "augment": recipe.augment or ((WEAK,) if self.is_split else ()),
             "batch_size": self.batch_size,
             "input_size": height if height == width else None,
             "norm_weight_decay": network.has_residual_path(self.loaded) if decays is None else decays,
@@ -99,13 +106,16 @@ class Run:
 
     def begin(self) -> None:
         """Write down what this run is."""
-        for name in (STATE, RESULT):
+        for name in (STATE, RESULT, PICTURE, PAGE, LOGITS):
             (self.folder / name).unlink(missing_ok=True)
         for name in (CHECKPOINT, SNAPSHOTS, *SWEEPS.values()):
             shutil.rmtree(self.folder / name, ignore_errors=True)
+        self._describe(self._identity)
+
+    def _describe(self, identity: dict[str, Any]) -> None:
         with staged(self.folder, (RECIPE, RUN)) as stage:
             (stage / RECIPE).write_text(as_yaml(self.recipe), encoding="utf-8")
-            (stage / RUN).write_text(json.dumps(self._identity, indent=2) + "\n", encoding="utf-8")
+            (stage / RUN).write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
 
     def withdraw(self) -> None:
         """Leave nothing of a run that began in an empty folder and got nowhere, so that it can begin there again."""
@@ -123,6 +133,15 @@ class Run:
         stored = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
         different = [key for key, value in self._identity.items() if stored.get(key) != value]
         refuse_other_run(self.folder, different + other_keys(self.folder, self.recipe))
+        before = begun_with(self.folder).lr
+        if before != self.recipe.lr:
+            changes = (*self.changes, f"Resumed with a learning rate of {self.recipe.lr:g} in place of {before:g}.")
+            self._describe({**stored, "changes": changes})
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What the run was resumed with that it was not begun with."""
+        return tuple(json.loads((self.folder / RUN).read_text(encoding="utf-8")).get("changes", ()))
 
     def trainer(self, watcher: Watcher) -> Trainer:
         recipe, model = self.recipe, self.loaded.model.to(self.device)
@@ -135,7 +154,7 @@ class Run:
             objective=Objective(model, self._augmentations(), self.classes, recipe.label_smoothing, recipe.consistency),
             optimizer=optimizer,
             schedule=Schedule(optimizer, recipe, steps),
-            accelerator=_accelerator(self.device, self.precision, self.request),
+            accelerator=_accelerator(self.device, self.precision, self.request, model),
             processes=self.processes,
             recipe=recipe,
             train=self.splits.train,
@@ -215,6 +234,12 @@ class Run:
         )  # fmt: skip
 
 
+def default_batch(images: int) -> int:
+    """The usual one; of few images a power of two that leaves an epoch several steps and drops few of them."""
+    several_steps = 1 << max(0, (images // STEPS).bit_length() - 1)
+    return min(DEFAULT_BATCH, max(SMALLEST_BATCH, several_steps), images)
+
+
 def _check_division(batch_size: int, processes: int, recipe: Recipe) -> None:
     parts = processes * recipe.accumulate
     if batch_size % parts:
@@ -252,7 +277,7 @@ def _average_of(model: nn.Module, recipe: Recipe) -> Any:
     return ModelEmaV3(model, decay=recipe.ema, use_warmup=True)
 
 
-def _accelerator(device: torch.device, precision: Precision, request: FinetuneRequest) -> Any:
+def _accelerator(device: torch.device, precision: Precision, request: FinetuneRequest, model: nn.Module) -> Any:
     from accelerate import Accelerator
     from accelerate.utils import DistributedDataParallelKwargs
 
@@ -262,6 +287,12 @@ def _accelerator(device: torch.device, precision: Precision, request: FinetuneRe
         mixed_precision=short,
         log_with=request.track,
         project_dir=str(request.output),
-        # Every process keeps the statistics of its own images; they are averaged at the end of an epoch.
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(
+                # Every process keeps the statistics of its own images; they are averaged at the end of an epoch.
+                broadcast_buffers=False,
+                # Auxiliary classifiers, as Inception networks have them, take no part in the loss.
+                find_unused_parameters=bool(getattr(model, "aux_logits", False)),
+            )
+        ],
     )

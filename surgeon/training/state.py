@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,8 @@ def save_state(folder: Path, state: State) -> None:
     with staged(folder, (STATE,)) as stage:
         try:
             torch.save(vars(state), stage / STATE)
-        except RuntimeError as error:  # how torch tells that the disk is full
-            raise OSError(str(error).splitlines()[0]) from error
+        except RuntimeError as error:  # how torch tells that a file cannot be written
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
 
 
 def load_state(folder: Path) -> State | None:

@@ -193,7 +193,9 @@ def test_a_soup_needs_images_for_its_statistics(members: list[Path], here: Path)
     assert "There is no split 'train'" in said
     assert "--statistics-split" in said
     said = refusal("ensemble", *members, "--data", "images/test", "--soup")
-    assert "Put training images into train/, or leave --soup out." in said
+    assert "Put training images into train/, or pass --statistics-split all." in said
+    told = document("ensemble", *members, "--data", "images/test", "--soup", "--statistics-split", "all")
+    assert "split 'all': if members were trained on them, every figure here is too good" in told["summary"][-1]
 
 
 # The report -------------------------------------------------------------------------------------

@@ -418,8 +418,29 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
     monkeypatch.setattr(loop.Trainer, "_take_step", spoil)
     outcome = invoke(*QUICK, "-o", tmp_path / "run")
     assert outcome.code == 1
-    assert "Weights are infinite or no numbers after epoch 2, step 4. Try a smaller --lr. The last" in outcome.stderr
+    assert "Weights are infinite or no numbers after epoch 2, step 4. The last good" in outcome.stderr
     assert state.load_state(tmp_path / "run").step == 4  # type: ignore[union-attr]
+    monkeypatch.undo()
+    assert "other settings: seed" in refusal(*QUICK, "--seed", 5, "-o", tmp_path / "run", "--resume")
+    told = document(*QUICK, "--lr", 0.001, "-o", tmp_path / "run", "--resume")
+    assert told["settings"] == ["Resumed with a learning rate of 0.001 in place of 0.01."]
+    assert "lr: 0.001" in (tmp_path / "run" / "recipe.yaml").read_text()
+    assert told["epochs"][1]["learning_rate"] < 0.001
+    assert "other settings: lr" in refusal(*QUICK, "-o", tmp_path / "run", "--resume"), "it is finished"
+
+
+@pytest.mark.parametrize(("images", "batch"), [(2, 2), (8, 8), (20, 8), (100, 16), (127, 16), (128, 32), (5000, 64)])
+def test_few_images_make_smaller_batches(images: int, batch: int) -> None:
+    from surgeon.training.run import default_batch
+
+    assert default_batch(images) == batch
+
+
+def test_a_split_network_trains_on_weak_and_strong_copies(tmp_path: Path) -> None:
+    options = ("--bn", "split", "--insert", "moex:p=1", "--set", "strong=strong:flip=false")
+    told = document(*QUICK, *options, "-o", tmp_path / "run")
+    assert told["recipe"]["augment"] == ["weak"]
+    assert document(*QUICK, *options, "-o", tmp_path / "run", "--resume") == told
 
 
 def test_unreadable_images_leave_smaller_parts(tmp_path: Path) -> None:
