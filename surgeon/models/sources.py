@@ -62,6 +62,8 @@ class Origin(Record):
     class_names: tuple[str, ...] | None = None
     """Of the outputs, where they are known."""
     notes: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    """What a checkpoint tells of how it came about."""
 
 
 @dataclass
