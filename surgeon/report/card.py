@@ -44,8 +44,7 @@ _PLAIN_CARD = """\
 ---
 # {name}
 
-{network} as timm builds it. norm-surgeon has exported it from a checkpoint of its own{what}; at inference, both compute
-the same.
+{network} as timm builds it, written by norm-surgeon{what}.
 
 ```python
 import timm
@@ -106,7 +105,9 @@ def plain_card(folder: str, surgery: Surgery, licence: str | None = None) -> str
         name=title(folder, surgery),
         metadata=metadata_for("timm", folder, surgery, licence).to_yaml(),
         network=_network(surgery),
-        what=f", there with **{summary}**" if (summary := surgery.plan.summary()) else "",
+        what=f": at inference it computes what it did with **{summary}**"
+        if (summary := surgery.plan.summary())
+        else "",
         weights=surgery.base_weights.origin,
         sha256=_sha256(surgery),
         findings=_list(surgery.findings),
