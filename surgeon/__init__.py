@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from surgeon.augment.pipeline import mixer
     from surgeon.checkpoint import load, save
     from surgeon.errors import SurgeonError
+    from surgeon.exporting.api import export
     from surgeon.losses import CutMix, exchanged_loss
     from surgeon.scoring import evaluate
     from surgeon.surgery.apply import convert
@@ -34,6 +35,7 @@ __all__ = [
     "evaluate",
     "exchange_unit",
     "exchanged_loss",
+    "export",
     "finetune",
     "gate_usage",
     "inspect_model",
@@ -52,6 +54,7 @@ _HOMES = {
     "evaluate": "surgeon.scoring",
     "exchange_unit": "surgeon.surgery.inserting",
     "exchanged_loss": "surgeon.losses",
+    "export": "surgeon.exporting.api",
     "finetune": "surgeon.training.api",
     "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",

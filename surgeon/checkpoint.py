@@ -161,6 +161,7 @@ def load_checkpoint(folder: Path, model: nn.Module | None = None) -> LoadedModel
         preprocessing=surgery.preprocessing,
         weights=surgery.base_weights,
         class_names=surgery.class_names,
+        findings=surgery.findings,
     )
     model.origin = origin  # type: ignore[assignment]
     return LoadedModel(str(folder), model.eval(), origin)
@@ -203,17 +204,7 @@ def save(
     model, folder = unwrapped(model), Path(path)
     check_destination(folder, overwrite)
     origin = _with_own_head(model, origin or getattr(model, "origin", None) or origin_of_timm_model(model))
-    surgery = Surgery(
-        surgeon_version=surgeon.__version__,
-        source=origin.source,
-        base_weights=origin.weights,
-        preprocessing=origin.preprocessing,
-        class_names=origin.class_names,
-        plan=current_plan(model),
-        mix=_mix_record(model),
-        temperature=temperature_of(model),
-        findings=tuple(findings),
-    )
+    surgery = record_of(model, origin, findings)
     with staged(folder, (WEIGHTS, CONFIG, CARD, SURGERY)) as stage:
         metadata = {"format": "pt", "surgeon": surgery.model_dump_json()}
         try:
@@ -228,6 +219,21 @@ def save(
         record = SurgeryFile(**surgery.model_dump(), files=hashes)
         _write_text(stage / SURGERY, record.model_dump_json(indent=2))
     return folder
+
+
+def record_of(model: nn.Module, origin: Origin, findings: Sequence[str]) -> Surgery:
+    """What has been done to a network until now."""
+    return Surgery(
+        surgeon_version=surgeon.__version__,
+        source=origin.source,
+        base_weights=origin.weights,
+        preprocessing=origin.preprocessing,
+        class_names=origin.class_names,
+        plan=current_plan(model),
+        mix=_mix_record(model),
+        temperature=temperature_of(model),
+        findings=tuple(findings),
+    )
 
 
 def _mix_record(model: nn.Module) -> BranchMix | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,19 @@ import surgeon
 from surgeon.checkpoint import licence_of
 from surgeon.errors import ExitCode, SurgeonError, listing
 from surgeon.models.hub import Reach, careful, check_repository, reach_of_hub
-from surgeon.record import CARD, CONFIG, SURGERY, WEIGHTS, find_problems, read_surgery, sha256_of
-from surgeon.report.card import card_metadata, model_card
+from surgeon.record import (
+    CARD,
+    CONFIG,
+    PLAIN_FILES,
+    SURGERY,
+    WEIGHTS,
+    find_problems,
+    is_plain,
+    read_surgery,
+    sha256_of,
+)
+from surgeon.report.card import addressed, model_card
+from surgeon.report.card_header import card_metadata
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -51,6 +62,11 @@ class Upload(BaseModel):
 
 def card_of(folder: Path) -> Card:
     """The card that follows from a checkpoint's record."""
+    if is_plain(folder):
+        raise SurgeonError(
+            f"{folder} is a network for timm alone, without a record that a card could follow from.",
+            f"Its card was written with it, to {folder / CARD}.",
+        )
     check_whole(folder)
     surgery, name = read_surgery(folder), folder.resolve().name
     licence = licence_of(json.loads((folder / CONFIG).read_bytes()), surgery)
@@ -71,12 +87,21 @@ def check_whole(folder: Path) -> None:
         )
 
 
-def check_card(folder: Path) -> None:
-    """Refuse a card that the hub could not read, before anything is sent."""
+def _checked_files(folder: Path) -> tuple[str, ...]:
+    """What is to be uploaded of a folder, all of which is sound."""
+    if is_plain(folder):
+        check_card(folder, f"Export it anew: surgeon export CKPT --to timm -o {folder} --overwrite.")
+        return PLAIN_FILES
+    check_whole(folder)
+    check_card(folder, f"Write it anew: surgeon card {folder} -o {folder / CARD} --overwrite.")
+    return FILES
+
+
+def check_card(folder: Path, again: str) -> None:
+    """Refuse a card that the hub could not read, before anything is sent; `again` is how to get another."""
     from huggingface_hub import ModelCard
 
     path = folder / CARD
-    again = f"Write it anew: surgeon card {folder} -o {path} --overwrite."
     if not path.is_file():
         raise SurgeonError(f"{folder} has no model card.", again, ExitCode.VERIFICATION)
     try:
@@ -93,24 +118,28 @@ def check_card(folder: Path) -> None:
 def push(
     folder: Path, repository: str, *, private: bool = False, message: str | None = None, revision: str | None = None
 ) -> Upload:
-    """Upload a checkpoint's four files in one commit, and look whether they have arrived."""
+    """Upload a checkpoint's files in one commit, and look whether they have arrived.
+
+    The card tells there how to load the network from there.
+    """
     from huggingface_hub import CommitOperationAdd, HfApi
 
     check_repository(repository)
-    check_whole(folder)
     with careful():
-        check_card(folder)
+        files: dict[str, Path | bytes] = {name: folder / name for name in _checked_files(folder)}
+        card = (folder / CARD).read_text("utf-8")
+        files[CARD] = addressed(card, _address(repository, revision)).encode()
         _check_connection()
         api = HfApi(library_name="norm-surgeon", library_version=surgeon.__version__)
         with _told(repository, revision):
             _make_room(api, repository, private, revision)
             commit = api.create_commit(
                 repository,
-                [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in FILES],
+                [CommitOperationAdd(path_in_repo=name, path_or_fileobj=content) for name, content in files.items()],
                 commit_message=message or f"Upload a checkpoint of surgeon {surgeon.__version__}",
                 revision=revision,
             )
-            _check_arrival(api, repository, folder, commit.oid)
+            _check_arrival(api, repository, files, commit.oid)
     return Upload(
         checkpoint=str(folder),
         repository=repository,
@@ -118,8 +147,14 @@ def push(
         address=f"{api.endpoint}/{repository}",
         commit=commit.oid,
         commit_url=commit.commit_url,
-        files=FILES,
+        files=tuple(files),
     )
+
+
+def _address(repository: str, revision: str | None) -> str:
+    """Under which the network is loaded; what is only proposed has that of the branch it will be merged into."""
+    branch = "" if revision is None or revision == "main" or revision.startswith("refs/") else f"@{revision}"
+    return f"hf-hub:{repository}{branch}"
 
 
 def _check_connection() -> None:
@@ -149,10 +184,10 @@ def _make_room(api: HfApi, repository: str, private: bool, revision: str | None)
         api.create_branch(repository, branch=revision, exist_ok=True)
 
 
-def _check_arrival(api: HfApi, repository: str, folder: Path, commit: str) -> None:
+def _check_arrival(api: HfApi, repository: str, files: Mapping[str, Path | bytes], commit: str) -> None:
     """Compare hashes: a repository's .gitignore, for one, keeps files out without a word."""
-    there: dict[str, Any] = {file.path: file for file in api.get_paths_info(repository, list(FILES), revision=commit)}
-    wrong = [name for name in FILES if name not in there or not _same(folder / name, there[name])]
+    there: dict[str, Any] = {file.path: file for file in api.get_paths_info(repository, list(files), revision=commit)}
+    wrong = [name for name, sent in files.items() if name not in there or not _same(sent, there[name])]
     if wrong:
         raise SurgeonError(
             f"The hub made the commit {commit[:12]}, but it does not hold your {listing(wrong)}.",
@@ -161,11 +196,13 @@ def _check_arrival(api: HfApi, repository: str, folder: Path, commit: str) -> No
         )
 
 
-def _same(path: Path, remote: Any) -> bool:
+def _same(sent: Path | bytes, remote: Any) -> bool:
     """Whether a file on the hub, in git or in its store for large files, has these bytes."""
     if remote.lfs is not None:
-        return bool(remote.lfs.sha256 == sha256_of(path))
-    content = path.read_bytes()
+        return bool(
+            remote.lfs.sha256 == (sha256_of(sent) if isinstance(sent, Path) else hashlib.sha256(sent).hexdigest())
+        )
+    content = sent.read_bytes() if isinstance(sent, Path) else sent
     return bool(remote.blob_id == hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest())
 
 

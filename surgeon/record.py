@@ -11,13 +11,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from surgeon.errors import SurgeonError
+from surgeon.errors import ExitCode, SurgeonError
 from surgeon.models.sources import BaseWeights, ModelSource, Preprocessing
 from surgeon.surgery.branches import Mixing
 from surgeon.surgery.plan import ResolvedPlan
 
 SCHEMA_VERSION = 1
 WEIGHTS, CONFIG, SURGERY, CARD = "model.safetensors", "config.json", "surgery.json", "README.md"
+PLAIN_FILES = (WEIGHTS, CONFIG, CARD)
+"""Of a network for timm alone."""
 
 
 class BranchMix(BaseModel):
@@ -96,6 +98,13 @@ def find_problems(folder: Path) -> list[str]:
     return problems
 
 
+def is_plain(folder: Path) -> bool:
+    """Whether a folder is one for timm alone, and not a checkpoint that has lost its record."""
+    if (folder / SURGERY).exists() or not all((folder / name).is_file() for name in (WEIGHTS, CONFIG)):
+        return False
+    return "surgeon" not in _metadata(folder / WEIGHTS)
+
+
 def _parse(path: Path) -> SurgeryFile:
     try:
         content = json.loads(path.read_bytes())
@@ -114,12 +123,18 @@ def _parse(path: Path) -> SurgeryFile:
         raise SurgeonError(f"{path} is not a valid surgery record: {where or 'the file'}: {first['msg']}.") from error
 
 
-def _embedded_surgery(path: Path) -> Any:
+def _metadata(path: Path) -> dict[str, str]:
     try:
         with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
+            return file.metadata() or {}
     except (SafetensorError, OSError) as error:
-        raise SurgeonError(f"{path} is truncated or not a safetensors file ({error}).") from error
+        raise SurgeonError(
+            f"{path} is truncated or not a safetensors file ({error}).", exit_code=ExitCode.VERIFICATION
+        ) from error
+
+
+def _embedded_surgery(path: Path) -> Any:
+    metadata = _metadata(path)
     if "surgeon" not in metadata:
         raise SurgeonError(f"{path} carries no surgery record: it was replaced by another file.")
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from surgeon.cli import options, output
+from surgeon.cli import completion, options, output
 from surgeon.cli.convert import base_name
 from surgeon.cli.groups import Opening, unfolded
 from surgeon.cli.options import Json
@@ -30,6 +30,7 @@ def export(
             "--to",
             metavar="FORMAT",
             help="timm (a plain folder, where the network at inference is plain), onnx, or torch-export (.pt2).",
+            autocompletion=completion.targets,
         ),
     ],
     destination: Annotated[
@@ -42,7 +43,12 @@ def export(
     ] = False,
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="DATA", help="Compare on 64 images of DATA instead of random ones."),
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="Compare on 64 images of DATA instead of random ones.",
+            autocompletion=completion.data,
+        ),
     ] = None,
     split: options.Split = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was exported before.")] = False,

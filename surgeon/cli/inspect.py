@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import output
+from surgeon.cli import completion, output
 from surgeon.cli.groups import Opening, unfolded
 from surgeon.cli.options import Json, Limit, Model, Split
 from surgeon.errors import SurgeonError, count
@@ -31,7 +31,12 @@ def inspect(
     model: Model,
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="DATA", help="Show how the gates of mode layers divide these images."),
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="Show how the gates of mode layers divide these images.",
+            autocompletion=completion.data,
+        ),
     ] = None,
     split: Split = None,
     limit: Limit = None,

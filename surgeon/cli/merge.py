@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from surgeon.cli import output
+from surgeon.cli import completion, output
 from surgeon.cli.options import Json, Limit, Split
 from surgeon.report.wording import figure, gain_text
 
@@ -30,7 +30,13 @@ def merge(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder; default: ./CKPT-merged.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="DATA", help="Also measure the loss on these images.")
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="Also measure the loss on these images.",
+            autocompletion=completion.data,
+        ),
     ] = None,
     split: Split = None,
     limit: Limit = None,

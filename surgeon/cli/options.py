@@ -40,6 +40,7 @@ Data = Annotated[
         metavar="DATA",
         help="digits (bundled), an image folder, a parquet file or folder, a saved datasets folder, "
         "hf:OWNER/NAME[:CONFIG], or a preset: cifar10, flowers102, imagenet-1k…",
+        autocompletion=completion.data,
     ),
 ]
 Split = Annotated[str | None, typer.Option("--split", metavar="S", help="Default: test, else validation.")]

@@ -26,7 +26,7 @@ def push(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a checkpoint, upload its four files to the hub, and print the address once they are there."""
+    """Check a checkpoint, upload its files to the hub, and print the address once they are there."""
     if not checkpoint.is_dir():
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
     from surgeon.models.hub import check_repository

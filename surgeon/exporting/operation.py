@@ -21,7 +21,7 @@ from surgeon.exporting.onnx_file import ONNX
 from surgeon.exporting.torch_export import TORCH_EXPORT
 from surgeon.exporting.tracing import trace
 from surgeon.models.sources import LoadedModel, example_inputs
-from surgeon.record import SURGERY
+from surgeon.record import PLAIN_FILES, SURGERY
 from surgeon.results import Export, Target
 from surgeon.surgery import parity
 from surgeon.task import Request, open_images
@@ -42,16 +42,14 @@ def check_request(target: Target, path: Path, *, folding: bool, overwrite: bool)
     if target is not Target.TIMM:
         form = FORMATS[target]
         if path.suffix != form.suffix:
-            raise SurgeonError(
-                f"--to {target} cannot write {path}.", f"Name a file that ends in {form.suffix} with -o."
-            )
+            raise SurgeonError(f"{path} cannot be an export to {target}.", f"Name a file that ends in {form.suffix}.")
         form.check_installed()
         check_new_files(path.parent, _files(path), overwrite)
         return
     if folding:
-        raise SurgeonError("--fold goes with onnx and torch-export: timm's networks keep their BatchNorm layers.")
+        raise SurgeonError("Folding goes with onnx and torch-export: timm's networks keep their BatchNorm layers.")
     if (path / SURGERY).exists():
-        raise SurgeonError(f"{path} is a surgeon checkpoint, which a plain one would break.", "Choose another with -o.")
+        raise SurgeonError(f"{path} is a surgeon checkpoint, which a plain one would break.", "Choose another folder.")
     check_destination(path, overwrite)
 
 
@@ -61,6 +59,11 @@ class Probe:
 
     images: Tensor
     batch_sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, images: Tensor, sizes: tuple[int, ...]) -> Probe:
+        """In batches of these sizes, as far as the images go, and all at once."""
+        return cls(images, (*(size for size in sizes if size < len(images)), len(images)))
 
 
 def run_export(
@@ -72,19 +75,23 @@ def run_export(
     overwrite: bool,
     data: str | None = None,
     split: str | None = None,
+    images: Tensor | None = None,
 ) -> Export:
-    """Write a network for others; what does not compute the same, on images of `data`, is not left there."""
+    """Write a network for others; what does not compute the same, on images of `data`, is not left there.
+
+    `images` are examples for a network of which it is not known what it takes.
+    """
     check_request(target, path, folding=folding, overwrite=overwrite)
+    source = plain.check_plain(loaded) if target is Target.TIMM else None
     loaded.model.float().eval()
-    images = _images(loaded)
-    probe = Probe(images, BATCH_SIZES) if data is None else _real_images(loaded, data, split)
+    images = _random_images(loaded) if images is None else images
+    probe = Probe.of(images, BATCH_SIZES) if data is None else _real_images(loaded, data, split)
     notes = _batch_notes(loaded.model, probe)
-    if target is Target.TIMM:
-        source = plain.check_plain(loaded)
-        with staged(path, plain.FILES) as stage:
+    if source is not None:
+        with staged(path, PLAIN_FILES) as stage:
             notes += plain.write_plain(loaded, source, stage)
             difference = _compare(loaded.model, plain.open_plain(stage), probe, plain.TOLERANCE)
-        written, folded = [path / name for name in plain.FILES], None
+        written, folded = [path / name for name in PLAIN_FILES], None
     else:
         difference, folded = _write_graph(loaded, FORMATS[target], path, images, probe, folding)
         written = [path.parent / name for name in _files(path)]
@@ -121,7 +128,7 @@ def _files(path: Path) -> tuple[str, str]:
     return path.name, f"{path.name}.json"
 
 
-def _images(loaded: LoadedModel) -> Tensor:
+def _random_images(loaded: LoadedModel) -> Tensor:
     inputs = example_inputs(loaded.origin, max(BATCH_SIZES))
     if inputs is None or len(inputs) != 1 or not isinstance(inputs[0], Tensor):
         raise SurgeonError(f"{loaded.name} does not take one batch of images, which is what can be exported.")
@@ -136,8 +143,7 @@ def _real_images(loaded: LoadedModel, data: str, split: str | None) -> Probe:
     number = max(REAL_BATCH_SIZES)
     image_set = open_images(Request(data=data, split=split, limit=number))
     (batch,) = batches(image_set, preprocessing, number)
-    sizes = (*(size for size in REAL_BATCH_SIZES if size < len(batch.images)), len(batch.images))
-    return Probe(batch.images.contiguous(), sizes)
+    return Probe.of(batch.images.contiguous(), REAL_BATCH_SIZES)
 
 
 def _batch_notes(model: nn.Module, probe: Probe) -> list[str]:

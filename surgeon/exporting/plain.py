@@ -9,20 +9,20 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
-from surgeon.checkpoint import tensors_to_save, timm_config
+from surgeon.checkpoint import licence_of, record_of, tensors_to_save, timm_config
 from surgeon.errors import SurgeonError, listing
 from surgeon.inserts import Effect
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.models.sources import LoadedModel, ModelSource, build
-from surgeon.record import CONFIG, WEIGHTS
+from surgeon.record import CARD, CONFIG, WEIGHTS
+from surgeon.report.card import plain_card
 from surgeon.surgery.apply import surgical_layers
 from surgeon.surgery.branches import mix_of
 from surgeon.surgery.inserting import units_of
 from surgeon.surgery.temperature import temperature_of
 
-FILES = (WEIGHTS, CONFIG)
 TOLERANCE = 1e-6
-OTHERS = "--to onnx or --to torch-export write it as it is."
+OTHERS = "Export it to onnx or torch-export, which take it as it is."
 
 
 def check_plain(loaded: LoadedModel) -> ModelSource:
@@ -34,7 +34,7 @@ def check_plain(loaded: LoadedModel) -> ModelSource:
     if (mix := mix_of(model)) is not None:
         raise SurgeonError(
             f"{loaded.name} mixes the predictions of two branches (lambda {mix.share:g}), which timm does not.",
-            f"`surgeon merge` makes one of them; {OTHERS}",
+            f"`surgeon merge` makes one of them. {OTHERS}",
         )
     if (temperature := temperature_of(model)) not in (None, 1):
         raise SurgeonError(f"{loaded.name} divides its logits by {temperature:g}, which timm does not.", OTHERS)
@@ -66,8 +66,11 @@ def write_plain(loaded: LoadedModel, source: ModelSource, folder: Path) -> list[
         save_file({name: tensors[name] for name in names if name in tensors}, folder / WEIGHTS, {"format": "pt"})
     except SafetensorError as error:  # how safetensors tells that the disk is full
         raise OSError(str(error)) from error
-    config = json.dumps(timm_config(loaded.model, loaded.origin), indent=2)
-    (folder / CONFIG).write_text(config + "\n", encoding="utf-8")
+    config = timm_config(loaded.model, loaded.origin)
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    record = record_of(loaded.model, loaded.origin, loaded.origin.findings)
+    card = plain_card(loaded.name, record, licence_of(config, record))
+    (folder / CARD).write_text(card.rstrip() + "\n", encoding="utf-8")
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)  # safetensors makes it private
     if any(layer.aux is not None for layer in surgical_layers(loaded.model).values()):
         return ["The auxiliary branch was left out: predictions are by the main one."]

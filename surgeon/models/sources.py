@@ -20,6 +20,9 @@ from surgeon.models.hub import careful, not_loaded, stop_waiting_for_unreachable
 from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.weights import read_weights
 
+DRAWN_WITH = 0
+"""The seed of random weights, which are the same in every run."""
+
 
 class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,6 +62,8 @@ class Origin(Record):
     class_names: tuple[str, ...] | None = None
     """Of the outputs, where they are known."""
     notes: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    """What a checkpoint tells of how it came about."""
 
 
 @dataclass
@@ -84,7 +89,7 @@ def load_model(
     from_file = read_weights(weights) if weights is not None else None
     pretrained = pretrained and from_file is None
     with careful(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # random weights are the same in every run
+        torch.manual_seed(DRAWN_WITH)
         loaded = _builder(name)(name, pretrained, arguments)
     origin = loaded.origin
     if from_file is not None:
@@ -103,6 +108,13 @@ def build(source: ModelSource) -> nn.Module:
     name = f"torchvision:{source.architecture}" if source.library == "torchvision" else source.architecture
     with careful(), torch.random.fork_rng(devices=[]):
         return builder(name, False, dict(source.arguments)).model.eval()
+
+
+def drawn(source: ModelSource) -> nn.Module:
+    """The network of a source with the random weights that it has wherever it is opened without trained ones."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(DRAWN_WITH)
+        return build(source)
 
 
 def _builder(name: str) -> Callable[[str, bool, dict[str, Any]], LoadedModel]:

@@ -1,18 +1,14 @@
-"""The model card of a checkpoint: what it is, how to load it, where it came from."""
+"""Model cards: what a network is, how to load it, where it came from."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
-from huggingface_hub import EvalResult, ModelCardData
-
-from surgeon.data.presets import PRESETS
 from surgeon.errors import listing
-from surgeon.models.hub import hub_name
 from surgeon.norms import norms
 from surgeon.record import Surgery
+from surgeon.report.card_header import card_metadata, metadata_for, title
 from surgeon.surgery.plan import ResolvedPlan
 
 _CARD = """\
@@ -26,7 +22,7 @@ _CARD = """\
 ```python
 import surgeon  # of the package norm-surgeon
 
-model = surgeon.load("path/to/this/folder")  # or "hf-hub:OWNER/NAME", if that is where it is
+model = surgeon.load("{folder}"){or_on_the_hub}
 ```
 
 {plain_note}
@@ -39,7 +35,28 @@ model = surgeon.load("path/to/this/folder")  # or "hf-hub:OWNER/NAME", if that i
 {units}| temperature | {temperature} |
 {parity}{preprocessing}
 
-`surgeon verify path/to/this/folder` checks all of this again.
+`surgeon verify {folder}` checks all of this again.
+"""
+
+_PLAIN_CARD = """\
+---
+{metadata}
+---
+# {name}
+
+{network} as timm builds it, written by norm-surgeon{what}.
+
+```python
+import timm
+
+model = timm.create_model("local-dir:{folder}", pretrained=True){or_on_the_hub}
+```
+{findings}
+| | |
+|---|---|
+| base weights | {weights} |
+| sha256 of the base weights | {sha256} |
+{preprocessing}
 """
 
 _HAS_MORE_BUFFERS = (
@@ -56,80 +73,74 @@ _LOADS_PLAINLY = (
     "which then predicts {how}."
 )
 
-# Sentences that fine-tuning leaves in the record (surgeon/training/operation.py).
-_TRAINED_ON = re.compile(r"Fine-tuned on (?P<data>.+): [\d,]+ images?\.")
-_TESTED = re.compile(r"Test: (?P<percent>[\d.]+)% of [\d,]+ images?\.")
+_FOLDER = "path/to/this/folder"
+_OR_ON_THE_HUB = '  # or "hf-hub:OWNER/NAME", if that is where it is'
 
 
-def model_card(name: str, surgery: Surgery, parity: float | None, licence: str | None = None) -> str:
+def model_card(folder: str, surgery: Surgery, parity: float | None, licence: str | None = None) -> str:
     """The card as Markdown with the hub's metadata; `licence` is that of the base weights, where it is known."""
-    source, images, plan = surgery.source, surgery.preprocessing, surgery.plan
-    findings = "".join(f"- {sentence}\n" for sentence in surgery.findings)
+    plan = surgery.plan
     kinds = Counter(operation.source for operation in plan.operations)
-    size = "x".join(map(str, images.input_size)) if images else ""
     return _CARD.format(
-        name=name,
-        metadata=card_metadata(name, surgery, licence).to_yaml(),
-        what=_what(f"`{source.library}: {source.architecture}`" if source else "A network of one's own", plan),
+        name=title(folder, surgery),
+        metadata=card_metadata(folder, surgery, licence).to_yaml(),
+        what=_what(_network(surgery), plan),
         plain_note=_plain_note(plan, kinds, any("ine-tuned on " in sentence for sentence in surgery.findings)),
         weights=surgery.base_weights.origin,
-        sha256=f"`{surgery.base_weights.sha256}`" if surgery.base_weights.sha256 else "not recorded",
-        findings=f"\n{findings}" if findings else "",
+        sha256=_sha256(surgery),
+        findings=_list(surgery.findings),
         temperature=f"logits are divided by {surgery.temperature:.4f}" if surgery.temperature else "none",
         layers=", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "none",
         units=f"| inserted units | {units} |\n" if (units := _units(plan)) else "",
         parity="" if parity is None else f"| {_DIFFERENCE} | {parity:.1e} (relative) |\n",
-        preprocessing=f"| input | {size}, mean {images.mean}, std {images.std} |" if images else "",
+        preprocessing=_input(surgery),
+        folder=_FOLDER,
+        or_on_the_hub=_OR_ON_THE_HUB,
     )
 
 
-def card_metadata(name: str, surgery: Surgery, licence: str | None = None) -> ModelCardData:
-    """The card's header: only what the record tells."""
-    source, origin = surgery.source, surgery.base_weights.origin
-    trained = _training_data(surgery.findings)
-    results = _test_results(surgery.findings)
-    return ModelCardData(
-        library_name="timm" if source and source.library == "timm" else "norm-surgeon",
-        license=licence,
-        base_model=hub_name(origin),
-        datasets=[trained] if trained and "/" in trained else None,
-        metrics=["accuracy"] if results else None,
-        pipeline_tag="image-classification",
-        tags=["batch-normalization", "norm-surgeon"],
-        model_name=name if results else None,
-        eval_results=results or None,
+def plain_card(folder: str, surgery: Surgery, licence: str | None = None) -> str:
+    """The card of a network that was exported for timm alone."""
+    return _PLAIN_CARD.format(
+        name=title(folder, surgery),
+        metadata=metadata_for("timm", folder, surgery, licence).to_yaml(),
+        network=_network(surgery),
+        what=f": at inference it computes what it did with **{summary}**"
+        if (summary := surgery.plan.summary())
+        else "",
+        weights=surgery.base_weights.origin,
+        sha256=_sha256(surgery),
+        findings=_list(surgery.findings),
+        preprocessing=_input(surgery),
+        folder=_FOLDER,
+        or_on_the_hub=_OR_ON_THE_HUB,
     )
 
 
-def _training_data(findings: Sequence[str]) -> str | None:
-    """What fine-tuning learned from, by its name on the hub or in surgeon; None for files of one's own."""
-    for sentence in findings:
-        if found := _TRAINED_ON.match(sentence):
-            data = found["data"]
-            if data in PRESETS:
-                return PRESETS[data].hub
-            if data.startswith("hf:"):
-                return data.split(":")[1]
-            return data if data == "digits" else None
-    return None
+def addressed(card: str, address: str) -> str:
+    """A card as it reads at its address on the hub."""
+    card = card.replace(_OR_ON_THE_HUB, "")
+    return card.replace(f"local-dir:{_FOLDER}", address).replace(_FOLDER, address)
 
 
-def _test_results(findings: Sequence[str]) -> list[EvalResult]:
-    """The accuracy on test images that fine-tuning has measured, if it is known on which."""
-    data = _training_data(findings)
-    tested = next(filter(None, map(_TESTED.match, findings)), None)
-    if data is None or tested is None:
-        return []
-    return [
-        EvalResult(
-            task_type="image-classification",
-            dataset_type=data,
-            dataset_name=data,
-            dataset_split="test",
-            metric_type="accuracy",
-            metric_value=round(float(tested["percent"]) / 100, 6),
-        )
-    ]
+def _network(surgery: Surgery) -> str:
+    source = surgery.source
+    return f"`{source.library}: {source.architecture}`" if source else "A network of one's own"
+
+
+def _sha256(surgery: Surgery) -> str:
+    return f"`{surgery.base_weights.sha256}`" if surgery.base_weights.sha256 else "not recorded"
+
+
+def _list(findings: Sequence[str]) -> str:
+    sentences = "".join(f"- {sentence}\n" for sentence in findings)
+    return f"\n{sentences}" if sentences else ""
+
+
+def _input(surgery: Surgery) -> str:
+    if (images := surgery.preprocessing) is None:
+        return ""
+    return f"| input | {'x'.join(map(str, images.input_size))}, mean {images.mean}, std {images.std} |"
 
 
 def _what(network: str, plan: ResolvedPlan) -> str:

@@ -50,7 +50,7 @@ class Export(Result):
     folded: int | None
     """BatchNorm layers folded into convolutions; None if that was not asked for."""
     data: str | None = None
-    """Whose images the written network was compared on with the original; None for random ones."""
+    """Whose images the written network was compared on with the original; None for random ones, or those passed."""
     images: int
     batch_sizes: tuple[int, ...]
     """How many of them at a time."""

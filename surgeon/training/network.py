@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from surgeon.conversion import plan_conversion, rewrite
+from surgeon.conversion import plan_conversion, rewrite, state_sha256
 from surgeon.errors import SurgeonError
 from surgeon.layers.surgical import SurgicalNorm
-from surgeon.models.sources import BaseWeights, LoadedModel, Preprocessing, build, example_inputs
+from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, current_plan
 from surgeon.surgery.inspect import layers_with_norm_free_path
@@ -30,17 +30,29 @@ def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
     source = loaded.origin.source
     if source is None:
         raise SurgeonError(f"Only your code can build {loaded.name!r}, so its head cannot be replaced.")
-    random = loaded.origin.weights.origin == "random"
-    if _outputs(loaded) == classes and not random:
+    untrained = _is_untrained(loaded, source)
+    if _outputs(loaded) == classes and not untrained:
         return loaded
     source = source.model_copy(update={"arguments": {**source.arguments, "num_classes": classes}})
+    weights = loaded.origin.weights
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        fresh = apply_plan(build(source), current_plan(loaded.model))
-    if not random:
+        fresh = build(source)
+        if untrained:
+            weights = BaseWeights(origin=weights.origin, sha256=state_sha256(fresh))
+        fresh = apply_plan(fresh, current_plan(loaded.model))
+    if not untrained:
         _copy_fitting(loaded.model, fresh)
-    origin = loaded.origin.model_copy(update={"source": source})
+    origin = loaded.origin.model_copy(update={"source": source, "weights": weights})
     return LoadedModel(loaded.name, fresh, origin)
+
+
+def _is_untrained(loaded: LoadedModel, source: ModelSource) -> bool:
+    """Whether the weights are the random ones that surgeon draws; a checkpoint trained from such ones has others."""
+    if loaded.origin.weights.origin != "random":
+        return False
+    mine = loaded.model.state_dict()
+    return all(torch.equal(tensor, mine[name]) for name, tensor in drawn(source).state_dict().items())
 
 
 def _outputs(loaded: LoadedModel) -> int:
@@ -155,7 +167,11 @@ def has_residual_path(loaded: LoadedModel) -> bool:
 def with_images(loaded: LoadedModel, preprocessing: Preprocessing, class_names: tuple[str, ...] | None) -> None:
     """Note which images the network will have been trained on; a temperature was fitted to others."""
     set_temperature(loaded.model, None)
-    weights = BaseWeights(origin=loaded.origin.weights.origin, sha256=loaded.origin.weights.sha256)
-    loaded.origin = loaded.origin.model_copy(
-        update={"preprocessing": preprocessing, "weights": weights, "class_names": class_names}
-    )
+    loaded.origin = loaded.origin.model_copy(update={"preprocessing": preprocessing, "class_names": class_names})
+
+
+def with_base(loaded: LoadedModel, sha256: str) -> None:
+    """Note the hash of the weights that training begins with, unless that of their own base is known."""
+    base = loaded.origin.weights
+    weights = BaseWeights(origin=base.origin, sha256=base.sha256 or sha256)
+    loaded.origin = loaded.origin.model_copy(update={"weights": weights})

@@ -75,6 +75,7 @@ class Run:
             loaded.origin.preprocessing, loaded.name
         )
         names = splits.train.class_names if splits.train.names_known else None
+        network.with_base(self.loaded, self.base_sha256)
         network.with_images(self.loaded, self.preprocessing, names)
         if request.recipe.input_size is not None:
             network.check_input_size(self.loaded)

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from surgeon.cli import completion
+from surgeon.data.presets import PRESETS
 from surgeon.metrics import metrics
+from surgeon.results import Target
 from surgeon.tta import views
 
 # What the `surgeon` command runs, under its own name, which is what completion goes by.
@@ -53,6 +55,8 @@ def complete(line: str) -> list[str]:
         ("surgeon finetune resnet18 --augment vh-m", ["vh-mixup"]),
         ("surgeon eval digits-resnet8 --tta ten", ["ten-crop"]),
         ("surgeon sweep digits-resnet8 --metric cross", ["cross-entropy"]),
+        ("surgeon export out --to t", ["timm", "torch-export"]),
+        ("surgeon eval digits-resnet8 --data ci", ["cifar10", "cifar100"]),
     ],
 )
 def test_bash_is_offered_names(line: str, offered: list[str]) -> None:
@@ -62,6 +66,8 @@ def test_bash_is_offered_names(line: str, offered: list[str]) -> None:
 def test_the_names_that_are_read_from_files_are_those_of_the_registries() -> None:
     assert completion.views("") == list(views)
     assert completion.metrics("") == list(metrics)
+    assert completion.data("") == ["digits", *PRESETS]
+    assert completion.targets("") == list(Target)
 
 
 def test_names_of_every_kind() -> None:

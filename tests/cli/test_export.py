@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 import surgeon
@@ -68,7 +69,7 @@ def test_named_after_the_model_and_folded(here: Path) -> None:
 def test_a_plain_timm_folder(here: Path) -> None:
     done("convert", "test_resnet", "--no-pretrained", "--bn", "ghost:size=4", "-o", "ghost")
     outcome = done("export", "ghost", "--to", "timm")
-    assert sorted(p.name for p in (here / "ghost-timm").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(contents(here / "ghost-timm")) == ["README.md", "config.json", "model.safetensors"]
     assert 'timm.create_model("local-dir:ghost-timm", pretrained=True)' in outcome.stderr
     images = randn(2, 3, 64, 64)
     with torch.no_grad():
@@ -81,11 +82,23 @@ def test_a_plain_timm_folder(here: Path) -> None:
     assert contents(here / "ghost") == before
 
 
+def test_the_card_of_a_plain_folder(here: Path, weights_of: Callable[[str], Path]) -> None:
+    finetune = ("--data", "digits", "--limit", 40, "--epochs", 1, "--input-size", 32, "--workers", 0, "-o", "run")
+    done("finetune", "test_resnet", "--weights", weights_of("test_resnet"), *finetune, "--set", "sweep=null")
+    done("export", "run/checkpoint", "--to", "timm", "-o", "plain")
+    card = ModelCard((here / "plain" / "README.md").read_text("utf-8"))
+    assert card.data.library_name == "timm"
+    assert card.data.model_name == "test_resnet, fine-tuned on digits"
+    assert card.data.eval_results[0].dataset_type == "digits"
+    for fact in ("test_resnet.safetensors", "3x32x32", "Fine-tuned on digits", "timm.create_model("):
+        assert fact in card.text
+
+
 def test_refusals_leave_nothing(checkpoint: Path, here: Path) -> None:
     (here / "file").write_text("")
     assert "Choose timm, onnx or torch-export" in refusal("export", checkpoint, "--to", "onyx")
     assert "ends in .onnx" in refusal("export", checkpoint, "--to", "onnx", "-o", "model.pt2")
-    assert "--fold goes with onnx" in refusal("export", checkpoint, "--to", "timm", "--fold")
+    assert "Folding goes with onnx" in refusal("export", checkpoint, "--to", "timm", "--fold")
     assert "not one of timm's" in refusal("export", checkpoint, "--to", "timm")
     assert "file exists and is not a folder" in refusal("export", checkpoint, "--to", "onnx", "-o", "file/a.onnx")
     assert "no-such" in refusal("export", "no-such-model", "--to", "torch-export")

@@ -22,6 +22,7 @@ from surgeon.augment.base import Kind, augments
 from surgeon.errors import SurgeonError
 from surgeon.inserts import inserts
 from surgeon.norms import norms
+from surgeon.record import read_surgery
 from tests.cli.running import Process, command, document, done, invoke, refusal
 
 DIGITS = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "--batch-size", 20, "--workers", 0)
@@ -58,6 +59,8 @@ def test_a_run_leaves_a_checkpoint_that_eval_confirms(tmp_path: Path) -> None:
     assert any("alpha = " in sentence for sentence in result["settings"])
     assert result["sweeps"] == ["sweep-alpha"]
     assert 'href="sweep-alpha/report.html"' in (run / "report.html").read_text("utf-8")
+    begun_with = json.loads((run / "run.json").read_text("utf-8"))["weights"]
+    assert read_surgery(run / "checkpoint").base_weights.sha256 == begun_with, "not that of the trained ones"
     modes = {file.stat().st_mode for file in run.iterdir() if file.is_file()}
     assert len(modes) == 1, "who may read one of the files may read all"
 
@@ -72,6 +75,21 @@ def test_the_same_command_gives_the_same_weights_whatever_the_number_of_workers(
 def test_a_network_in_memory_has_no_name_to_go_by() -> None:
     with pytest.raises(SurgeonError, match="not a Linear"):
         surgeon.finetune(torch.nn.Linear(2, 2), "digits", "nowhere")  # type: ignore[arg-type]
+
+
+def test_what_was_trained_from_random_weights_is_not_drawn_again(tmp_path: Path) -> None:
+    done(*QUICK, "--no-pretrained", "-o", tmp_path / "scratch")
+    done("convert", "digits-resnet8", "--no-pretrained", "--bn", "ghost:size=4", "-o", tmp_path / "untrained")
+    base = {}
+    for name, begun in {"again": "scratch/checkpoint", "begun": "untrained"}.items():
+        still = ("--lr", 1e-12, "--seed", 3, "--set", "sweep=null", "--epochs", 1)
+        done("finetune", tmp_path / begun, *DIGITS[2:], *still, "-o", tmp_path / name)
+        base[name] = read_surgery(tmp_path / name / "checkpoint").base_weights
+    assert torch.allclose(weights(tmp_path / "again")["conv1.weight"], weights(tmp_path / "scratch")["conv1.weight"])
+    assert base["again"] == read_surgery(tmp_path / "scratch" / "checkpoint").base_weights
+    drawn = load_file(tmp_path / "untrained" / "model.safetensors")["conv1.weight"]
+    assert not torch.allclose(weights(tmp_path / "begun")["conv1.weight"], drawn), "the seed decides"
+    assert base["begun"].sha256 != base["again"].sha256
 
 
 def test_another_seed_gives_other_weights(tmp_path: Path, uninterrupted: Path) -> None:

@@ -13,7 +13,8 @@ import surgeon
 from surgeon.checkpoint import licence_of
 from surgeon.models.sources import BaseWeights
 from surgeon.record import read_surgery
-from surgeon.report.card import card_metadata, model_card
+from surgeon.report.card import model_card
+from surgeon.report.card_header import card_metadata
 from surgeon.surgery.plan import ResolvedPlan
 from tests.cli.hub import COMMIT, TOKEN, Hub
 from tests.cli.running import FILES, contents, document, done, invoke, refusal, sentence
@@ -37,8 +38,14 @@ def checkpoint(written: Path, here: Path) -> Path:
     return folder
 
 
-def four(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in FILES}
+def four(folder: Path, address: str = "hf-hub:me/net") -> dict[str, bytes]:
+    """A checkpoint's files as they are at an address: the card tells it."""
+    files = {name: (folder / name).read_bytes() for name in FILES}
+    card = files["README.md"].decode()
+    elsewhere = '  # or "hf-hub:OWNER/NAME", if that is where it is'
+    assert elsewhere in card
+    files["README.md"] = card.replace(elsewhere, "").replace("path/to/this/folder", address).encode()
+    return files
 
 
 # --- card -----------------------------------------------------------------------------------------------
@@ -117,6 +124,8 @@ def test_fine_tuning_is_told_by_the_card() -> None:
     assert result["dataset"] == {"type": "digits", "name": "digits", "split": "test"}
     assert 0 < result["metrics"][0]["value"] <= 1
     assert "datasets" not in data  # the hub knows none of this name
+    assert data["model-index"][0]["name"] == "digits-resnet8, fine-tuned on digits"
+    assert "# digits-resnet8, fine-tuned on digits\n" in Path("run/checkpoint/README.md").read_text("utf-8")
 
 
 def test_a_network_without_rewrites_has_a_card_too(checkpoint: Path) -> None:
@@ -148,6 +157,37 @@ def test_licence_and_base_are_told_of_known_weights_only(
 
 
 # --- push -----------------------------------------------------------------------------------------------
+
+
+def test_the_card_tells_the_address_it_has_there(checkpoint: Path, hub: Hub) -> None:
+    before = contents(checkpoint)
+    done("push", "net", "me/net")
+    card = hub.files["README.md"].decode()
+    assert 'model = surgeon.load("hf-hub:me/net")\n' in card
+    assert "`surgeon verify hf-hub:me/net`" in card
+    assert "OWNER/NAME" not in card
+    assert "path/to" not in card
+    assert contents(checkpoint) == before
+
+
+def test_a_folder_for_timm_alone(hub: Hub, here: Path) -> None:
+    done("convert", "test_resnet", "--no-pretrained", "--bn", "ghost", "-o", "ghost")
+    done("export", "ghost", "--to", "timm", "-o", "plain")
+    assert document("push", "plain", "me/net")["files"] == ["model.safetensors", "config.json", "README.md"]
+    card = hub.files.pop("README.md").decode()
+    assert 'timm.create_model("hf-hub:me/net", pretrained=True)\n' in card
+    assert hub.files == {name: (here / "plain" / name).read_bytes() for name in hub.files}
+    assert f"Its card was written with it, to {Path('plain/README.md')}" in refusal("card", "plain")
+    (here / "plain" / "README.md").unlink()
+    assert "surgeon export CKPT --to timm -o plain" in refusal("push", "plain", "me/net", code=3)
+    (here / "plain" / "model.safetensors").write_bytes(b"half")
+    assert "truncated" in refusal("push", "plain", "me/net", code=3)
+
+
+def test_a_checkpoint_without_its_record_is_not_one(checkpoint: Path, hub: Hub) -> None:
+    (checkpoint / "surgery.json").unlink()
+    assert "has no surgery.json" in refusal("push", "net", "me/net", code=3)
+    assert hub.requests == []
 
 
 def test_four_files_arrive_byte_for_byte_and_load_again(checkpoint: Path, hub: Hub, here: Path) -> None:
@@ -201,6 +241,7 @@ def test_an_existing_repository_and_a_branch(hub: Hub) -> None:
     assert told["revision"] == "v2"
     assert hub.branches == ["v2"]
     assert hub.commits[0]["revision"] == "v2"
+    assert b'surgeon.load("hf-hub:me/net@v2")\n' in hub.files["README.md"]
 
 
 @pytest.mark.usefixtures("checkpoint")

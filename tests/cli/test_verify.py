@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import surgeon
+from surgeon.record import read_surgery
 from tests.cli.running import document, done, invoke, refusal
 from tests.helpers import small_resnet
 
@@ -99,4 +100,7 @@ def test_what_is_no_folder_is_wrong_usage(here: Path, name: str) -> None:
 
 
 def test_the_bundled_model_verifies() -> None:
-    done("verify", Path(surgeon.__file__).parent / "assets" / "digits-resnet8")
+    folder = Path(surgeon.__file__).parent / "assets" / "digits-resnet8"
+    done("verify", folder)
+    recipe = read_surgery(folder).base_weights.origin
+    assert (folder.parent / recipe).is_file(), "where it comes from can be looked up"

@@ -17,8 +17,11 @@ from torch import Tensor, nn
 
 import surgeon
 from surgeon.errors import SurgeonError
+from surgeon.inserts import inserts
 from surgeon.models.sources import load_model
+from surgeon.norms import norms
 from surgeon.surgery.plan import ResolvedPlan
+from surgeon.surgery.temperature import set_temperature
 from tests.cli.running import FILES, contents, done, operations
 from tests.helpers import randn, randomise, small_images, small_resnet
 
@@ -317,9 +320,9 @@ def test_the_config_is_timms(written: Path) -> None:
 def test_the_card(written: Path) -> None:
     assert sorted(contents(written)) == FILES
     _, front, text = (written / "README.md").read_text("utf-8").split("---\n", 2)
-    assert yaml.safe_load(front)["library_name"] == "timm"
+    assert yaml.safe_load(front)["library_name"] == "norm-surgeon"
     assert yaml.safe_load(front)["pipeline_tag"] == "image-classification"
-    assert text.startswith("# out\n")
+    assert text.startswith("# test_resnet\n")
     for fact in (
         "timm: test_resnet",
         "ghost:size=4",
@@ -330,6 +333,36 @@ def test_the_card(written: Path) -> None:
         assert fact in text
     assert "surgeon.load(" in text
     assert "{" not in text  # every blank is filled in
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        *(name for name in (*norms, *inserts) if name != "batch-group"),
+        "batch-group:channel_groups=4",
+        "batch-group:channel_groups=channels",
+        "example-weighted:alpha=0.1",
+    ],
+)
+def test_the_card_says_timm_only_where_timm_makes_the_same_network_of_it(rewrite: str, tmp_path: Path) -> None:
+    model = surgeon.convert(randomise(timm.create_model("test_resnet")), rewrite).eval()
+    surgeon.save(model, tmp_path / "out")
+    _, front, _ = (tmp_path / "out" / "README.md").read_text("utf-8").split("---\n", 2)
+    images = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(0))
+    try:
+        theirs = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
+        with torch.no_grad():
+            same = torch.allclose(theirs(images), model(images), rtol=1e-4, atol=1e-4)
+    except RuntimeError:  # of layers that timm's network has not
+        same = False
+    assert yaml.safe_load(front)["library_name"] == ("timm" if same else "norm-surgeon")
+
+
+def test_a_temperature_is_not_for_timm(tmp_path: Path) -> None:
+    model = timm.create_model("test_resnet")
+    set_temperature(model, 2.0)
+    surgeon.save(model, tmp_path / "out")
+    assert "library_name: norm-surgeon" in (tmp_path / "out" / "README.md").read_text("utf-8")
 
 
 def test_the_card_promises_plain_weights_only_where_that_is_true(tmp_path: Path) -> None:

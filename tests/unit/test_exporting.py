@@ -261,7 +261,7 @@ def check_plain(loaded: LoadedModel, folder: Path) -> Export:
     told = export(loaded, Target.TIMM, folder)
     plain = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     assert difference(plain, loaded.model, randn(3, 3, 64, 64)) < 1e-5
-    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(p.name for p in folder.iterdir()) == ["README.md", "config.json", "model.safetensors"]
     with safe_open(folder / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
         assert set(file.keys()) == set(plain.state_dict())
@@ -298,7 +298,7 @@ def test_others_are_refused_with_the_reason(rewrite: str, reason: str, tmp_path:
     with pytest.raises(SurgeonError) as told:
         export(from_timm(rewrite), Target.TIMM, tmp_path / "plain")
     assert reason in told.value.message
-    assert told.value.hint == "--to onnx or --to torch-export write it as it is."
+    assert told.value.hint == "Export it to onnx or torch-export, which take it as it is."
     assert list(tmp_path.iterdir()) == []
 
 
@@ -313,3 +313,57 @@ def test_what_the_whole_network_adds_is_refused_too(tmp_path: Path) -> None:
         export(loaded, Target.TIMM, tmp_path / "plain")
     with pytest.raises(SurgeonError, match="not one of timm's architectures"):
         export(small("ghost"), Target.TIMM, tmp_path / "plain")
+
+
+# --- from Python ----------------------------------------------------------------------------------------
+
+
+def test_a_network_of_ones_own(tmp_path: Path) -> None:
+    model = surgeon.convert(small_resnet(), "example-weighted:alpha=0.3").bfloat16().train()
+    told = surgeon.export(model, tmp_path / "mine.pt2", to="torch-export", inputs=(IMAGES,), fold=True)
+    assert (told.model, told.batch_sizes, told.images, told.folded) == (type(model).__name__, (1, 2, 4), 4, 0)
+    assert model.training
+    assert next(model.parameters()).dtype is torch.bfloat16, "what is exported is a copy"
+    assert difference(reloaded(tmp_path / "mine.pt2"), model.float().eval()) < 1e-5
+    beside = json.loads((tmp_path / "mine.pt2.json").read_text())
+    assert beside["surgery"] == "example-weighted:alpha=0.3"
+    assert beside["source"] is None
+    with pytest.raises(SurgeonError, match="already exists"):
+        surgeon.export(model, tmp_path / "mine.pt2", to="torch-export", inputs=(IMAGES,))
+
+
+def test_a_network_of_ones_own_in_onnx(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = surgeon.convert(small_resnet(), "ghost").eval()
+    surgeon.export(model, tmp_path / "mine.onnx", to="onnx", inputs=(IMAGES,))
+    session = onnxruntime.InferenceSession(tmp_path / "mine.onnx", providers=["CPUExecutionProvider"])
+    with torch.no_grad():
+        expected = model(IMAGES)
+    assert torch.allclose(torch.from_numpy(session.run(None, {"images": IMAGES.numpy()})[0]), expected, atol=1e-4)
+
+
+def test_a_network_of_timms_needs_no_images(tmp_path: Path) -> None:
+    model = surgeon.convert(randomise(timm.create_model("test_resnet")), "ghost").eval()
+    surgeon.export(model, tmp_path / "plain", to="timm")
+    again = timm.create_model(f"local-dir:{tmp_path / 'plain'}", pretrained=True).eval()
+    assert difference(again, model, randn(2, 3, 64, 64)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("told", "path", "options"),
+    [
+        ("not one of timm's architectures", "mine", {"to": "timm"}),
+        ("It is not known what a .* takes", "mine.onnx", {"to": "onnx"}),
+        ("takes one batch of images", "mine.onnx", {"to": "onnx", "inputs": (IMAGES[:1],)}),
+        ("takes one batch of images", "mine.onnx", {"to": "onnx", "inputs": IMAGES}),
+        ("to cannot be 'onyx'", "mine.onnx", {"to": "onyx"}),
+        ("mine.pt cannot be an export to onnx", "mine.pt", {"to": "onnx"}),
+    ],
+)
+def test_what_cannot_be_exported_leaves_nothing(
+    told: str, path: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SurgeonError, match=told):
+        surgeon.export(small_resnet(), path, **options)
+    assert list(tmp_path.iterdir()) == []
