@@ -23,6 +23,7 @@ from surgeon.processes import Processes
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
 from surgeon.results import AgainstOneView, Evaluation
 from surgeon.scoring import score
+from surgeon.surgery.branches import prediction_by
 from surgeon.surgery.temperature import set_temperature, temperature_of
 from surgeon.task import Request, Task, prepare
 
@@ -59,6 +60,7 @@ def run_evaluation(
         data=request.data,
         split=task.image_set.split,
         rewrites=plan.summary() if plan is not None else "",
+        prediction_by=prediction_by(task.model),
         preprocessing=task.preprocessing,
         device=str(task.device),
         precision=task.precision,

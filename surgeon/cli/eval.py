@@ -86,6 +86,8 @@ def _describe(result: Evaluation, other_precision: bool) -> None:
     output.say(f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}")
     if result.rewrites:
         output.say(f"  rewrites       {escape(result.rewrites)}")
+    if result.prediction_by:
+        output.say(f"  predicts by    {result.prediction_by}")
     output.say(f"  preprocessing  {preprocessing_text(images)}")
     if result.tta:
         output.say(f"  views          {result.views} per image ({result.tta})")

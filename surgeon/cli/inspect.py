@@ -50,6 +50,7 @@ def inspect(
     check_model_name(model)
     with output.working("Loading torch and timm…"):
         from surgeon.models.sources import example_inputs
+        from surgeon.surgery.branches import prediction_by
         from surgeon.surgery.inspect import inspect_model
     loaded = opening.open(model)
     with output.working("Tracing the paths to the output…"):
@@ -67,6 +68,8 @@ def inspect(
     if inspection.gates:
         output.show(_gates_table(inspection))
     _say_totals(inspection, loaded.origin.weights.origin)
+    if by := prediction_by(loaded.model):
+        output.say(f"Predicts by: {by}.")
 
 
 def _table(inspection: Inspection) -> Table:

@@ -195,6 +195,7 @@ def _facts(result: Evaluation) -> list[tuple[str, Any]]:
     """How the result was made, as names and values; what does not apply is left out."""
     facts = [
         ("rewrites", result.rewrites),
+        ("predicts by", result.prediction_by),
         ("data", f"{result.data}, split {result.split}, {count(result.metrics.images, 'image')}"),
         ("unreadable images left out", ", ".join(result.bad_images)),
         ("images whose logits are not numbers", result.metrics.nan_images),

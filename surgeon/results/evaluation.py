@@ -79,6 +79,8 @@ class Evaluation(Result):
     data: str
     split: str
     rewrites: str
+    prediction_by: str | None = None
+    """Which branch of a split network predicted."""
     preprocessing: Preprocessing
     device: str
     precision: Precision

@@ -117,6 +117,16 @@ def mix_of(model: nn.Module) -> MixBranches | None:
     return next((hook for hook in model._forward_hooks.values() if isinstance(hook, MixBranches)), None)
 
 
+def prediction_by(model: nn.Module) -> str | None:
+    """Which branch a split network predicts by, in words; None for a network that has only one."""
+    layer = next((layer for layer in surgical_layers(model).values() if layer.aux is not None), None)
+    if layer is None:
+        return None
+    if (mix := mix_of(model)) is not None:
+        return f"both branches, lambda {mix.share:g} (two passes)"
+    return f"{layer.router.branch} branch"
+
+
 def merge(model: nn.Module, share: float) -> nn.Module:
     """Fold both branches into one, in place: its scale and shift lie between those of the two."""
     _check_share(share)

@@ -77,6 +77,21 @@ def test_each_branch_and_the_mix(split: Path) -> None:
     assert torch.equal(logits_of(split, "--lambda", 1), aux)
 
 
+@pytest.mark.parametrize(
+    ("options", "by"),
+    [
+        ((), "main branch"),
+        (("--branch", "aux"), "aux branch"),
+        (("--lambda", 0.3), "both branches, lambda 0.3 (two passes)"),
+    ],
+)
+def test_it_is_said_which_branch_predicts(options: tuple[str | float, ...], by: str, split: Path) -> None:
+    assert document("eval", split, *DIGITS, *options)["prediction_by"] == by
+    assert f"predicts by    {by}" in done("eval", split, *DIGITS, *options).stderr
+    assert document("eval", "digits-resnet8", *DIGITS)["prediction_by"] is None
+    assert "Predicts by: main branch." in done("inspect", split).stderr
+
+
 def test_a_branch_of_a_checkpoint_that_mixes(split: Path) -> None:
     main, half = logits_of(split), logits_of(split, "--lambda", 0.5)
     loaded = load_checkpoint(split)
