@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from surgeon.losses import CutMix, exchanged_loss
     from surgeon.scoring import evaluate
     from surgeon.surgery.apply import convert
-    from surgeon.surgery.branches import branch
+    from surgeon.surgery.branches import branch, merge_branches, mix_branches
     from surgeon.surgery.collect import collect_statistics
     from surgeon.surgery.gates import gate_usage
     from surgeon.surgery.inserting import exchange_unit
@@ -40,6 +40,8 @@ __all__ = [
     "gate_usage",
     "inspect_model",
     "load",
+    "merge_branches",
+    "mix_branches",
     "mixer",
     "save",
     "sweep",
@@ -59,6 +61,8 @@ _HOMES = {
     "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint",
+    "merge_branches": "surgeon.surgery.branches",
+    "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",
     "save": "surgeon.checkpoint",
     "sweep": "surgeon.sweeping.api",

@@ -56,7 +56,7 @@ from surgeon.record import (
 from surgeon.report.card import model_card
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers, unwrapped
-from surgeon.surgery.branches import mix_of, set_mix
+from surgeon.surgery.branches import mix_branches, mix_of
 from surgeon.surgery.collect import make_room
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -154,7 +154,7 @@ def load_checkpoint(folder: Path, model: nn.Module | None = None) -> LoadedModel
     model = apply_plan(model, surgery.plan)
     _fill(model, read_tensors(folder / WEIGHTS), folder)
     if surgery.mix is not None:
-        set_mix(model, surgery.mix.share, surgery.mix.mixing)
+        mix_branches(model, surgery.mix.share, surgery.mix.mixing)
     set_temperature(model, surgery.temperature)
     origin = Origin(
         source=surgery.source,

@@ -20,7 +20,7 @@ from surgeon.models.sources import LoadedModel, example_inputs
 from surgeon.results import Merging
 from surgeon.scoring import score
 from surgeon.surgery import parity
-from surgeon.surgery.branches import merge, mix_of, set_mix, split_layers
+from surgeon.surgery.branches import merge_branches, mix_branches, mix_of, split_layers
 from surgeon.task import Request, Task, prepare
 
 COMPARED = ("accuracy", "cross-entropy", "scaled-cross-entropy")
@@ -46,8 +46,8 @@ def run_merging(
     layers = split_layers(loaded.model)
     notes = _notes(layers.values(), share)
     two_passes = copy.deepcopy(loaded.model)
-    set_mix(two_passes, share)
-    loaded.model = merge(loaded.model, share)
+    mix_branches(two_passes, share)
+    loaded.model = merge_branches(loaded.model, share)
     measured = _measure(loaded, two_passes, request, progress) if request is not None else {}
     checkpoint.save(loaded.model, destination, origin=loaded.origin, overwrite=overwrite)
     return Merging(

@@ -13,7 +13,7 @@ from surgeon.models.sources import build, example_inputs
 from surgeon.record import find_problems, read_surgery
 from surgeon.surgery import parity
 from surgeon.surgery.apply import install_everywhere
-from surgeon.surgery.branches import set_mix
+from surgeon.surgery.branches import mix_branches
 from surgeon.surgery.inserting import taken_out
 from surgeon.surgery.plan import ResolvedPlan
 from surgeon.surgery.temperature import set_temperature
@@ -73,7 +73,7 @@ def _check_network(folder: Path) -> list[Check]:
     names = plain.state_dict().keys()
     plain.load_state_dict({k: v for k, v in loaded.model.state_dict().items() if k in names})
     install_everywhere(loaded.model, surgery.plan, at_identity=True)
-    set_mix(loaded.model, None)
+    mix_branches(loaded.model, None)
     set_temperature(loaded.model, None)
     learned = [i for i in surgery.plan.insertions if i.unit.variant().learns]
     with taken_out(loaded.model, learned):

@@ -34,6 +34,7 @@ def evaluate(
         float | None,
         typer.Option("--lambda", metavar="X", help="Mix the branches of a split network: 0 is main, 1 is aux."),
     ] = None,
+    mix_logits: options.MixLogits = False,
     save_logits: Annotated[
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
@@ -69,7 +70,7 @@ def evaluate(
     if folder is not None:
         check_destination(folder, overwrite)
     loaded = opening.open(model)
-    with taking_branch(loaded.model, branch, share), output.progress_bar("images/s") as bar:
+    with taking_branch(loaded.model, branch, share, mix_logits), output.progress_bar("images/s") as bar:
         result = run_evaluation(
             loaded, request, bar, save_logits=save_logits, output=folder, with_temperature=temperature
         )

@@ -85,3 +85,7 @@ MergeHow = Annotated[
 PrecisionOption = Annotated[
     str, typer.Option("--precision", metavar="P", help="float32, bfloat16 or float16; a CPU always takes float32.")
 ]
+
+MixLogits = Annotated[
+    bool, typer.Option("--mix-logits", help="With --lambda: average the branches' logits, not their probabilities.")
+]

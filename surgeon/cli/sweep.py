@@ -38,6 +38,7 @@ def sweep(
         str | None,
         typer.Option("--lambda", metavar="VALUES", help="Instead: the share of a split network's auxiliary branch."),
     ] = None,
+    mix_logits: options.MixLogits = False,
     metric: Annotated[
         str,
         typer.Option(
@@ -105,6 +106,8 @@ def sweep(
     )
     if share is not None and (per_layer or per_channel or layers is not None):
         raise SurgeonError("--per-layer, --per-channel and --layers go with --alpha, not with --lambda.")
+    if share is None and mix_logits:
+        raise SurgeonError("--mix-logits says how to mix both branches: it goes with --lambda.")
     metrics[metric]
     if (apply or temperature) and folder is None:
         raise SurgeonError("--apply writes a checkpoint, but there is no folder for it.", "Pass one with -o DIR.")
@@ -117,6 +120,7 @@ def sweep(
         task=images.request(data, tta, merge),
         values=values,
         axis="alpha" if share is None else "lambda",
+        mix_logits=mix_logits,
         metric=metric,
         method=output.one_of(Method, method or ("race" if share is None else "grid"), "--method"),
         confirm=confirm,

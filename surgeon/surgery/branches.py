@@ -26,6 +26,10 @@ class Mixing(StrEnum):
     LOGITS = "logits"
 
 
+def how_to_mix(logits: bool) -> Mixing:
+    return Mixing.LOGITS if logits else Mixing.PROBABILITIES
+
+
 def split_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
     """The layers of a network that have two branches, by name."""
     layers = {name: layer for name, layer in surgical_layers(model).items() if layer.aux is not None}
@@ -49,8 +53,10 @@ def branch(model: nn.Module, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def taking_branch(model: nn.Module, name: str | None, share: float | None) -> Iterator[None]:
-    """The network as `--branch` and `--lambda` ask for it; without either, as it is."""
+def taking_branch(model: nn.Module, name: str | None, share: float | None, mix_logits: bool = False) -> Iterator[None]:
+    """The network as `--branch`, `--lambda` and `--mix-logits` ask for it; without them, as it is."""
+    if mix_logits and share is None:
+        raise SurgeonError("--mix-logits says how to mix both branches: it goes with --lambda.")
     if name not in (None, Branch.MAIN, Branch.AUXILIARY):
         raise SurgeonError(f"--branch cannot be {name!r}.", "Choose main or aux.")
     if name is not None and share is not None:
@@ -59,7 +65,7 @@ def taking_branch(model: nn.Module, name: str | None, share: float | None) -> It
         yield
         return
     split_layers(model)
-    set_mix(model, share)  # one branch alone is not what the checkpoint may mix
+    mix_branches(model, share, how_to_mix(mix_logits))  # one branch alone is not what the checkpoint may mix
     with branch(model, name or Branch.MAIN):
         yield
 
@@ -93,8 +99,11 @@ class MixBranches:
             return mixed(main, model.forward(*inputs), self.share, self.mixing)
 
 
-def set_mix(model: nn.Module, share: float | None, mixing: Mixing = Mixing.PROBABILITIES) -> None:
-    """Let predictions take a share of the auxiliary branch from now on; None or 0: the main branch alone."""
+def mix_branches(model: nn.Module, share: float | None, mixing: Mixing | str = Mixing.PROBABILITIES) -> None:
+    """Let predictions take a share of the auxiliary branch from now on; None or 0: the main branch alone.
+
+    The probabilities of both are averaged, or with `mixing="logits"` their logits.
+    """
     if share is not None:
         _check_share(share)
     temperature = temperature_of(model)
@@ -103,7 +112,7 @@ def set_mix(model: nn.Module, share: float | None, mixing: Mixing = Mixing.PROBA
         del model._forward_hooks[key]
     if share:
         split_layers(model)
-        model.register_forward_hook(MixBranches(share, mixing))
+        model.register_forward_hook(MixBranches(share, Mixing(mixing)))
     set_temperature(model, temperature)  # after mixing
 
 
@@ -123,11 +132,12 @@ def prediction_by(model: nn.Module) -> str | None:
     if layer is None:
         return None
     if (mix := mix_of(model)) is not None:
-        return f"both branches, lambda {mix.share:g} (two passes)"
+        what = " of logits" if mix.mixing is Mixing.LOGITS else ""
+        return f"both branches, lambda {mix.share:g}{what} (two passes)"
     return f"{layer.router.branch} branch"
 
 
-def merge(model: nn.Module, share: float) -> nn.Module:
+def merge_branches(model: nn.Module, share: float) -> nn.Module:
     """Fold both branches into one, in place: its scale and shift lie between those of the two."""
     _check_share(share)
     layers = split_layers(model)
@@ -136,7 +146,7 @@ def merge(model: nn.Module, share: float) -> nn.Module:
             raise SurgeonError(f"{name or 'The layer'} has no weight and bias to hold a merged scale and shift.")
     for layer in layers.values():
         _merge_layer(layer, share)
-    set_mix(model, None)
+    mix_branches(model, None)
     plan: ResolvedPlan = model.surgery  # type: ignore[assignment]
     model.surgery = plan.without("split")  # type: ignore[assignment]
     return model

@@ -12,7 +12,7 @@ from surgeon.errors import SurgeonError
 from surgeon.layers.branches import Branch
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.surgery.apply import surgical_layers
-from surgeon.surgery.branches import Mixing, branch, mixed, set_mix, split_layers
+from surgeon.surgery.branches import Mixing, branch, mix_branches, mixed, split_layers
 from surgeon.surgery.temperature import temperature_of
 from surgeon.sweeping.prefix import SharedPrefix
 
@@ -104,7 +104,7 @@ class LambdaAxis:
     def __init__(self, model: nn.Module, mixing: Mixing = Mixing.PROBABILITIES) -> None:
         self.model = model
         self.mixing = mixing
-        set_mix(model, None)
+        mix_branches(model, None)
         self._prefix = SharedPrefix(model, split_layers(model).values())
 
     def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
@@ -121,4 +121,4 @@ class LambdaAxis:
             return forward()
 
     def set(self, value: Value) -> None:
-        set_mix(self.model, cast("float", value), self.mixing)
+        mix_branches(self.model, cast("float", value), self.mixing)

@@ -20,6 +20,7 @@ from surgeon.report.curves import sweep_picture
 from surgeon.report.page import sweep_page
 from surgeon.results import Learning, Method, Sweep
 from surgeon.surgery.apply import current_plan
+from surgeon.surgery.branches import how_to_mix
 from surgeon.surgery.plan import Request as Rewriting
 from surgeon.surgery.plan import resolve_plan
 from surgeon.surgery.temperature import set_temperature, temperature_of
@@ -40,6 +41,7 @@ class SweepRequest:
     task: Request
     values: tuple[float, ...]
     axis: str = "alpha"
+    mix_logits: bool = False
     metric: str = "accuracy"
     method: Method = Method.RACE
     confirm: bool = False
@@ -61,7 +63,11 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     task = prepare(loaded, request.task, images)
     choosing, confirming = _parts(task, request)
     metric = metrics[request.metric]
-    axis = (AlphaAxis if request.axis == AlphaAxis.name else LambdaAxis)(task.model)
+    axis = (
+        AlphaAxis(task.model)
+        if request.axis == AlphaAxis.name
+        else LambdaAxis(task.model, how_to_mix(request.mix_logits))
+    )
     journal = None
     if (folder := request.output) is not None:
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
@@ -136,7 +142,7 @@ def _open_journal(
             for rewrite in operation.rewrites
         ],
         "data": images,
-        "values": [request.axis, request.values],
+        "values": [request.axis, request.values, request.mix_logits],
         "metric": request.metric,
         "method": request.method,
         "learning": request.learn,

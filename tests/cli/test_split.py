@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import surgeon
 from surgeon.checkpoint import load_checkpoint, open_model
-from surgeon.surgery.branches import Mixing, mix_of, mixed, set_mix, split_layers
+from surgeon.surgery.branches import Mixing, mix_branches, mix_of, mixed, split_layers
 from tests.cli.running import document, done, invoke, operations, refusal
 from tests.helpers import randn
 
@@ -73,6 +73,9 @@ def test_each_branch_and_the_mix(split: Path) -> None:
     assert torch.equal(logits_of(split), main)
     assert not torch.allclose(main, aux)
     torch.testing.assert_close(half, mixed(main, aux, 0.5, Mixing.PROBABILITIES))
+    torch.testing.assert_close(logits_of(split, "--lambda", 0.5, "--mix-logits"), (main + aux) / 2)
+    assert "it goes with --lambda" in refusal("eval", split, *DIGITS, "--mix-logits")
+    assert "it goes with --lambda" in refusal("sweep", split, *DIGITS, "--mix-logits")
     assert torch.equal(logits_of(split, "--lambda", 0), main)
     assert torch.equal(logits_of(split, "--lambda", 1), aux)
 
@@ -83,6 +86,7 @@ def test_each_branch_and_the_mix(split: Path) -> None:
         ((), "main branch"),
         (("--branch", "aux"), "aux branch"),
         (("--lambda", 0.3), "both branches, lambda 0.3 (two passes)"),
+        (("--lambda", 0.3, "--mix-logits"), "both branches, lambda 0.3 of logits (two passes)"),
     ],
 )
 def test_it_is_said_which_branch_predicts(options: tuple[str | float, ...], by: str, split: Path) -> None:
@@ -95,7 +99,7 @@ def test_it_is_said_which_branch_predicts(options: tuple[str | float, ...], by: 
 def test_a_branch_of_a_checkpoint_that_mixes(split: Path) -> None:
     main, half = logits_of(split), logits_of(split, "--lambda", 0.5)
     loaded = load_checkpoint(split)
-    set_mix(loaded.model, 0.5)
+    mix_branches(loaded.model, 0.5)
     surgeon.save(loaded.model, "mixing", origin=loaded.origin)
     assert torch.equal(logits_of("mixing"), half)
     assert torch.equal(logits_of("mixing", "--branch", "main"), main)
@@ -172,7 +176,7 @@ def test_merging_says_where_example_weighting_makes_it_approximate(split: Path) 
 
 def test_merging_takes_the_stored_share(split: Path) -> None:
     loaded = load_checkpoint(split)
-    set_mix(loaded.model, 0.2)
+    mix_branches(loaded.model, 0.2)
     surgeon.save(loaded.model, "mixing", origin=loaded.origin)
     assert document("merge", "mixing")["share"] == 0.2
     assert mix_of(surgeon.load("mixing-merged")) is None

@@ -17,7 +17,16 @@ import surgeon
 from surgeon.errors import SurgeonError
 from surgeon.layers.branches import Branch
 from surgeon.surgery.apply import convert, surgical_layers
-from surgeon.surgery.branches import Mixing, branch, merge, mix_of, mixed, set_mix, split_layers, taking_branch
+from surgeon.surgery.branches import (
+    Mixing,
+    branch,
+    merge_branches,
+    mix_branches,
+    mix_of,
+    mixed,
+    split_layers,
+    taking_branch,
+)
 from surgeon.surgery.temperature import set_temperature, temperature_of
 from surgeon.sweeping.axis import LambdaAxis
 from tests.helpers import Snapshot, randn, randomise, small_images, small_resnet
@@ -236,7 +245,7 @@ def test_both_ends_are_the_branches_to_the_bit(mixing: Mixing) -> None:
     model, images = split_resnet(), small_images(4)
     expected = predictions(model, images)
     for share, name in ((0.0, "main"), (1.0, "aux")):
-        set_mix(model, share, mixing)
+        mix_branches(model, share, mixing)
         with torch.no_grad():
             assert torch.equal(model(images), expected[name])
 
@@ -245,18 +254,18 @@ def test_both_ends_are_the_branches_to_the_bit(mixing: Mixing) -> None:
 def test_a_network_that_mixes(mixing: Mixing) -> None:
     model, images = split_resnet(), small_images(4)
     before = predictions(model, images)
-    set_mix(model, 0.3, mixing)
+    mix_branches(model, 0.3, mixing)
     after = predictions(model, images)
     assert torch.equal(after["main"], mixed(before["main"], before["aux"], 0.3, mixing))
     assert torch.equal(after["aux"], before["aux"])  # a branch that is asked for is not mixed
-    set_mix(model, None)
+    mix_branches(model, None)
     assert mix_of(model) is None
     assert torch.equal(predictions(model, images)["main"], before["main"])
 
 
 def test_training_does_not_mix() -> None:
     model, images = split_resnet(), small_images(4)
-    set_mix(model, 0.5)
+    mix_branches(model, 0.5)
     before = model.state_dict()["bn1.aux.running_mean"].clone()
     model.train()(images)
     assert torch.equal(model.state_dict()["bn1.aux.running_mean"], before)
@@ -266,13 +275,13 @@ def test_training_does_not_mix() -> None:
 def test_the_temperature_divides_what_was_mixed(mix_first: bool) -> None:
     model, images = split_resnet(), small_images(4)
     before = predictions(model, images)
-    settings = [lambda: set_mix(model, 0.3), lambda: set_temperature(model, 2.5)]
+    settings = [lambda: mix_branches(model, 0.3), lambda: set_temperature(model, 2.5)]
     for setting in settings if mix_first else settings[::-1]:
         setting()
     expected = mixed(before["main"], before["aux"], 0.3, Mixing.PROBABILITIES) / 2.5
     with torch.no_grad():
         assert torch.equal(model(images), expected)
-    set_mix(model, 0.6)
+    mix_branches(model, 0.6)
     assert temperature_of(model) == 2.5
 
 
@@ -280,15 +289,15 @@ def test_the_temperature_divides_what_was_mixed(mix_first: bool) -> None:
 def test_a_share_outside_of_0_to_1_is_refused(share: float) -> None:
     model = split_resnet()
     with pytest.raises(SurgeonError, match="lambda cannot be"):
-        set_mix(model, share)
+        mix_branches(model, share)
     with pytest.raises(SurgeonError, match="lambda cannot be"):
-        merge(model, share)
+        merge_branches(model, share)
 
 
 def test_a_network_without_branches_cannot_mix() -> None:
     model = convert(small_resnet(), "ghost")
     with pytest.raises(SurgeonError, match="no split layers"):
-        set_mix(model, 0.5)
+        mix_branches(model, 0.5)
     assert mix_of(model) is None
 
 
@@ -296,10 +305,10 @@ def test_asking_for_a_branch_is_not_asking_for_the_stored_mix() -> None:
     model, images = split_resnet(), small_images(4)
     expected = predictions(model, images)
     for name in ("main", "aux"):
-        set_mix(model, 0.5)
+        mix_branches(model, 0.5)
         with torch.no_grad(), taking_branch(model, name, None):
             assert torch.equal(model(images), expected[name])
-    set_mix(model, 0.5)
+    mix_branches(model, 0.5)
     with torch.no_grad(), taking_branch(model, None, None):
         assert torch.equal(model(images), mixed(expected["main"], expected["aux"], 0.5, Mixing.PROBABILITIES))
 
@@ -308,7 +317,7 @@ def test_asking_for_a_branch_is_not_asking_for_the_stored_mix() -> None:
 def test_a_checkpoint_keeps_branches_mix_and_temperature(more: tuple[str, ...], tmp_path: Path) -> None:
     model, images = split_resnet(*more), small_images(4)
     set_temperature(model, 1.7)
-    set_mix(model, 0.35, Mixing.LOGITS)
+    mix_branches(model, 0.35, Mixing.LOGITS)
     surgeon.save(model, tmp_path / "mixed")
     loaded = surgeon.load(tmp_path / "mixed", model=small_resnet())
     assert temperature_of(loaded) == 1.7
@@ -351,10 +360,10 @@ def single_layer(seed: int = 3) -> nn.Module:
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_merging_is_exact_where_the_network_is_affine(share: float) -> None:
     model, images = single_layer().double(), small_images(5).double()
-    set_mix(model, share, Mixing.LOGITS)
+    mix_branches(model, share, Mixing.LOGITS)
     with torch.no_grad():
         expected = model(images)
-        torch.testing.assert_close(merge(model, share)(images), expected, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(merge_branches(model, share)(images), expected, rtol=1e-10, atol=1e-10)
     assert mix_of(model) is None
 
 
@@ -363,7 +372,7 @@ def test_merging_is_exact_where_the_network_is_affine(share: float) -> None:
 def test_merging_at_an_end_is_that_branch(share: float, more: tuple[str, ...]) -> None:
     model, images = split_resnet(*more).double(), small_images(4).double()
     expected = predictions(model, images)["aux" if share else "main"]
-    merge(model, share)
+    merge_branches(model, share)
     with torch.no_grad():
         torch.testing.assert_close(model(images), expected, rtol=1e-9, atol=1e-9)
 
@@ -371,7 +380,7 @@ def test_merging_at_an_end_is_that_branch(share: float, more: tuple[str, ...]) -
 def test_merging_equal_branches_changes_nothing() -> None:
     model, images = convert(small_resnet(), "split"), small_images(4)
     expected = predictions(model, images)["main"]
-    merge(model, 0.4)
+    merge_branches(model, 0.4)
     with torch.no_grad():
         torch.testing.assert_close(model(images), expected, rtol=1e-5, atol=1e-5)
 
@@ -381,7 +390,7 @@ def test_merging_shared_affine_parameters() -> None:
     for layer in split_layers(model).values():
         layer.aux.running_mean.add_(0.5)
     expected = predictions(model, images)["aux"]
-    merge(model, 1.0)
+    merge_branches(model, 1.0)
     with torch.no_grad():
         torch.testing.assert_close(model(images), expected, rtol=1e-9, atol=1e-9)
 
@@ -392,7 +401,7 @@ def test_a_merged_network_is_plain_again() -> None:
     model = convert(randomise(plain).eval(), "split")
     for layer in split_layers(model).values():
         randomise(layer.aux, seed=3)
-    merge(model, 0.5)
+    merge_branches(model, 0.5)
     assert len(model.surgery) == 0
     again = timm.create_model("test_resnet", num_classes=5).eval()
     again.load_state_dict(model.state_dict(), strict=True)
@@ -400,12 +409,12 @@ def test_a_merged_network_is_plain_again() -> None:
     with torch.no_grad():
         torch.testing.assert_close(again(images), model(images), rtol=1e-5, atol=1e-5)
     with pytest.raises(SurgeonError, match="no split layers"):
-        merge(model, 0.5)
+        merge_branches(model, 0.5)
 
 
 def test_what_else_was_rewritten_stays_after_merging() -> None:
     model = split_resnet("ghost:size=2")
-    merge(model, 0.5)
+    merge_branches(model, 0.5)
     assert {r.name for operation in model.surgery.operations for r in operation.rewrites} == {"ghost"}
     assert all(layer.rewrites.keys() == {"ghost"} for layer in surgical_layers(model).values())
 
@@ -415,7 +424,7 @@ def test_a_layer_without_weight_and_bias_is_refused_and_nothing_is_merged() -> N
     model = convert(plain, "split")
     before = Snapshot(model)
     with pytest.raises(SurgeonError, match="2 has no weight and bias"):
-        merge(model, 0.5)
+        merge_branches(model, 0.5)
     before.assert_unchanged()
     assert len(split_layers(model)) == 2
 
@@ -452,7 +461,7 @@ def test_any_number_of_values_costs_two_passes(counted: tuple[nn.Module, list[in
 def test_the_sweep_predicts_as_the_network_does_at_each_value(mixing: Mixing, temperature: float | None) -> None:
     model, images = split_resnet(), small_images(5)
     set_temperature(model, temperature)
-    set_mix(model, 0.9)  # what was there before does not matter
+    mix_branches(model, 0.9)  # what was there before does not matter
     axis = LambdaAxis(model, mixing)
     with torch.no_grad():
         found = axis.logits(images, ELEVEN)

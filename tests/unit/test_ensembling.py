@@ -19,7 +19,7 @@ from surgeon.errors import SurgeonError
 from surgeon.metrics import Scores, metrics
 from surgeon.models.sources import LoadedModel, Origin
 from surgeon.report.wording import short_names
-from surgeon.surgery.branches import branch, set_mix
+from surgeon.surgery.branches import branch, mix_branches
 from surgeon.surgery.restatistics import keeps_statistics, restate_statistics
 from surgeon.surgery.temperature import set_temperature, temperature_of
 from surgeon.tta import Merge
@@ -145,7 +145,7 @@ def test_every_weight_is_the_mean() -> None:
 
 def _split(model: nn.Module, share: float) -> nn.Module:
     model = convert(model, "split")
-    set_mix(model, share)
+    mix_branches(model, share)
     return model
 
 

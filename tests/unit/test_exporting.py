@@ -28,7 +28,7 @@ from surgeon.models.sources import LoadedModel, ModelSource, Origin, Preprocessi
 from surgeon.norms import norms
 from surgeon.results import Export, Target
 from surgeon.surgery.apply import surgical_layers
-from surgeon.surgery.branches import merge, set_mix
+from surgeon.surgery.branches import merge_branches, mix_branches
 from surgeon.surgery.temperature import set_temperature
 from tests.helpers import randn, randomise, small_resnet
 
@@ -45,7 +45,7 @@ def small(rewrite: str | None = None, norm: Callable[[int], nn.Module] = nn.Batc
         model = surgeon.convert(model, rewrite, inputs=(IMAGES,))
     if rewrite == "split":
         tell_branches_apart(model)
-        set_mix(model, 0.4)
+        mix_branches(model, 0.4)
     set_temperature(model, 1.7)
     source = ModelSource(library="surgeon", architecture="small")
     return LoadedModel("small", model.eval(), Origin(source=source, preprocessing=SHAPE, class_names=tuple("abcd")))
@@ -137,7 +137,7 @@ def digits_network(rewrite: str) -> LoadedModel:
     model = surgeon.convert(plain, rewrite, inputs=(randn(4, 1, 8, 8),)).eval()
     if rewrite == "split":
         tell_branches_apart(model)
-        set_mix(model, 0.4)
+        mix_branches(model, 0.4)
     return replace(trained, model=model)
 
 
@@ -280,7 +280,7 @@ def test_one_branch_of_a_split_network_is_plain(tmp_path: Path) -> None:
     loaded = from_timm("split")
     tell_branches_apart(loaded.model)
     assert "auxiliary branch was left out" in check_plain(loaded, tmp_path / "main").notes[0]
-    merge(loaded.model, 0.5)
+    merge_branches(loaded.model, 0.5)
     assert check_plain(loaded, tmp_path / "merged").notes == ()
 
 
@@ -304,10 +304,10 @@ def test_others_are_refused_with_the_reason(rewrite: str, reason: str, tmp_path:
 
 def test_what_the_whole_network_adds_is_refused_too(tmp_path: Path) -> None:
     loaded = from_timm("split")
-    set_mix(loaded.model, 0.25)
+    mix_branches(loaded.model, 0.25)
     with pytest.raises(SurgeonError, match=r"lambda 0\.25.*surgeon merge"):
         export(loaded, Target.TIMM, tmp_path / "plain")
-    set_mix(loaded.model, None)
+    mix_branches(loaded.model, None)
     set_temperature(loaded.model, 2.0)
     with pytest.raises(SurgeonError, match="divides its logits by 2"):
         export(loaded, Target.TIMM, tmp_path / "plain")
