@@ -14,6 +14,7 @@ from surgeon.errors import SurgeonError, count
 from surgeon.report.wording import left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
+    from surgeon.models.sources import LoadedModel
     from surgeon.results import Epoch, FineTuning
 
 EPOCHS, LEARNING, REWRITING = "Training", "What learns", "Rewriting and augmentation"
@@ -111,7 +112,9 @@ def finetune(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin afresh in a folder that holds a run.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Open network and images, say what would be done, and stop.")
+    ] = False,
     track: Annotated[
         str | None, typer.Option("--track", metavar="TOOL", help="tensorboard, wandb… (through Accelerate).")
     ] = None,
@@ -148,8 +151,8 @@ def finetune(
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
         from surgeon.task import Request
-        from surgeon.training.operation import run_finetuning
-        from surgeon.training.request import FinetuneRequest, check_run
+        from surgeon.training.operation import plan_run, run_finetuning
+        from surgeon.training.request import FinetuneRequest
     request = FinetuneRequest(
         task=Request(
             data=data,
@@ -166,13 +169,19 @@ def finetune(
         overwrite=overwrite,
         track=track,
     )
-    check_run(request)
+
+    def open_network() -> LoadedModel:
+        return checkpoint.open_model(model, weights=weights, pretrained=pretrained)
+
     if dry_run:
-        output.emit_lines([as_yaml(settings).rstrip()])
+        with output.working("Opening images and network…"):
+            planned = plan_run(open_network, request)
+        output.say(f"[bold]{escape(model)}[/] on {escape(data)}: {planned.outlook}")
+        output.emit_lines([as_yaml(planned.recipe).rstrip()])
         return
     with output.progress_bar() as bar:
         result = run_finetuning(
-            lambda: checkpoint.open_model(model, weights=weights, pretrained=pretrained),
+            open_network,
             request,
             Told(bar, f"[bold]{escape(model)}[/] on {escape(data)}", settings.epochs),
             bar,

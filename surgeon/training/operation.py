@@ -23,9 +23,8 @@ def run_finetuning(
     open_network: Callable[[], LoadedModel], request: FinetuneRequest, watcher: Watcher, progress: Progress
 ) -> FineTuning:
     """Train a network on a data set, choose its settings on validation images, and test it once."""
-    processes = Processes.launched()
-    check_run(request)
-    run = Run(request, processes, open_splits(request.task, request.recipe.train_images), open_network())
+    run = plan_run(open_network, request)
+    processes = run.processes
     if request.resume:
         processes.only_first(run.check_same)
         if (run.folder / RESULT).is_file():
@@ -40,6 +39,13 @@ def run_finetuning(
             trainer.should_stop = stopped.is_set
             trainer.fit()
         return finish(run, trainer, progress)
+
+
+def plan_run(open_network: Callable[[], LoadedModel], request: FinetuneRequest) -> Run:
+    """A network and images that fit each other and the recipe; nothing is written yet."""
+    check_run(request)
+    splits = open_splits(request.task, request.recipe.train_images)
+    return Run(request, Processes.launched(), splits, open_network())
 
 
 @contextmanager

@@ -83,6 +83,7 @@ class Run:
         _check_groups(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
         network.choose_what_learns(self.loaded.model, request.recipe)
         self.recipe = self._fitted(request.recipe)
+        self.augmentations = self._augmentations()
 
     def _fitted(self, recipe: Recipe) -> Recipe:
         """The recipe with what the network and the images decide."""
@@ -149,12 +150,11 @@ class Run:
         memory_format = _memory_format(model)
         model.to(memory_format=memory_format)
         optimizer = make_optimizer(network.parameter_groups(model, recipe, bool(recipe.norm_weight_decay)), recipe)
-        steps = len(self.splits.train) // self.batch_size * recipe.epochs
         return Trainer(
             model=model,
-            objective=Objective(model, self._augmentations(), self.classes, recipe.label_smoothing, recipe.consistency),
+            objective=Objective(model, self.augmentations, self.classes, recipe.label_smoothing, recipe.consistency),
             optimizer=optimizer,
-            schedule=Schedule(optimizer, recipe, steps),
+            schedule=Schedule(optimizer, recipe, self.steps_per_epoch * recipe.epochs),
             accelerator=_accelerator(self.device, self.precision, self.request, model),
             processes=self.processes,
             recipe=recipe,
@@ -170,6 +170,21 @@ class Run:
             should_stop=lambda: False,
             memory_format=memory_format,
             ema=_average_of(model, recipe),
+        )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.splits.train) // self.batch_size
+
+    @property
+    def outlook(self) -> str:
+        """What the run would do, in one line."""
+        learning = sum(p.numel() for p in self.loaded.model.parameters() if p.requires_grad)
+        test = "no" if self.splits.test is None else f"{len(self.splits.test):,}"
+        return (
+            f"{count(self.recipe.epochs, 'epoch')} of {count(self.steps_per_epoch, 'step')}, "
+            f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} images to train, "
+            f"{len(self.splits.validation):,} to choose by, {test} to test."
         )
 
     @property

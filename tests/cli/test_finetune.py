@@ -461,6 +461,16 @@ def test_a_split_network_trains_on_weak_and_strong_copies(tmp_path: Path) -> Non
     assert document(*QUICK, *options, "-o", tmp_path / "run", "--resume") == told
 
 
+def test_a_dry_run_tells_what_network_and_images_decide(tmp_path: Path) -> None:
+    outcome = done(*QUICK, "-o", tmp_path / "run", "--dry-run")
+    assert yaml.safe_load(outcome.stdout)["batch_size"] == 20
+    assert "2 epochs of 4 steps, 75,002 parameters to learn; 80 images to train, 80 to choose by, 80" in outcome.stderr
+    assert "There is no" in refusal("finetune", "digits-resnet8", "--data", "/nowhere", "-o", tmp_path, "--dry-run")
+    for options in (("--bn", "ghost:size=40"), ("--augment", "weak", "--augment", "strong")):
+        refusal(*QUICK, *options, "-o", tmp_path / "run", "--dry-run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_unreadable_images_leave_smaller_parts(tmp_path: Path) -> None:
     rest = {"a": 2, "b": 2}
     data = folder_of(tmp_path / "data", train={"a": 4, "b": 4}, validation=rest, test=rest)
