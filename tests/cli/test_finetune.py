@@ -465,7 +465,8 @@ def test_a_dry_run_tells_what_network_and_images_decide(tmp_path: Path) -> None:
     outcome = done(*QUICK, "-o", tmp_path / "run", "--dry-run")
     assert yaml.safe_load(outcome.stdout)["batch_size"] == 20
     assert "2 epochs of 4 steps, 75,002 parameters to learn; 80 images to train, 80 to choose by, 80" in outcome.stderr
-    assert "There is no" in refusal("finetune", "digits-resnet8", "--data", "/nowhere", "-o", tmp_path, "--dry-run")
+    nowhere = ("finetune", "digits-resnet8", "--data", tmp_path / "nowhere", "-o", tmp_path / "run", "--dry-run")
+    assert "nowhere" in refusal(*nowhere)
     for options in (("--bn", "ghost:size=40"), ("--augment", "weak", "--augment", "strong")):
         refusal(*QUICK, *options, "-o", tmp_path / "run", "--dry-run")
     assert not (tmp_path / "run").exists()
