@@ -83,12 +83,29 @@ def convert(loaded: LoadedModel, recipe: Recipe) -> None:
         rewrite(loaded, ResolvedPlan(operations=planned.operations, insertions=planned.insertions))
 
 
-def head_of(model: nn.Module) -> str:
-    """The name of the last layer that has weights."""
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-    if not names:
+def head_of(model: nn.Module) -> list[nn.Module]:
+    """What makes classes of features: all that timm names (some networks have two), or the last layer with weights."""
+    found = [head for head in _named_by_timm(model) if any(True for _ in head.parameters())]
+    found = found or [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)][-1:]
+    if not found:
         raise SurgeonError("The network has no linear or convolutional layer that could be its head.")
-    return str(names[-1])
+    return found
+
+
+def _named_by_timm(model: nn.Module) -> list[nn.Module]:
+    if (get_classifier := getattr(model, "get_classifier", None)) is None:
+        return []
+    classifier = get_classifier()
+    heads = classifier if isinstance(classifier, tuple | list) else [classifier]
+    # Of the two heads of VOLO, only the settings of its weights name both.
+    names = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ()
+    modules = dict(model.named_modules())
+    named = [modules.get(name) for name in ([names] if isinstance(names, str) else names)]
+    return list(dict.fromkeys(head for head in (*heads, *named) if isinstance(head, nn.Module)))
+
+
+def head_parameters(model: nn.Module) -> set[nn.Parameter]:
+    return {parameter for head in head_of(model) for parameter in head.parameters()}
 
 
 def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
@@ -98,39 +115,37 @@ def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
 
 def choose_what_learns(model: nn.Module, recipe: Recipe) -> None:
     """Let gradients reach only what the recipe trains."""
-    head, norms = head_of(model), norm_parameters(model)
-    for name, parameter in model.named_parameters():
-        in_head = name.startswith(f"{head}.")
+    head, norms = head_parameters(model), norm_parameters(model)
+    for parameter in model.parameters():
         if recipe.only == "norm":
-            learns = in_head or parameter in norms
+            learns = parameter in norms
         else:
-            learns = in_head or not ("backbone" in recipe.freeze or ("norm" in recipe.freeze and parameter in norms))
-        parameter.requires_grad_(learns)
+            learns = not ("backbone" in recipe.freeze or ("norm" in recipe.freeze and parameter in norms))
+        parameter.requires_grad_(learns or parameter in head)
 
 
 def train_mode(model: nn.Module, recipe: Recipe) -> None:
     """Training mode, except for what is frozen: there, BatchNorm keeps its statistics and dropout is off."""
-    head = head_of(model)
     model.train()
-    for name, module in model.named_modules():
-        if ("backbone" in recipe.freeze and name != head and not head.startswith(f"{name}.") and name) or (
-            "norm" in recipe.freeze and isinstance(module, NORMS)
-        ):
-            module.eval()
+    frozen = model.children() if "backbone" in recipe.freeze else ()
+    norms = (module for module in model.modules() if isinstance(module, NORMS)) if "norm" in recipe.freeze else ()
+    for module in (*frozen, *norms):
+        module.eval()
+    for head in head_of(model):
+        head.train()
 
 
 def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> list[dict[str, Any]]:
     """Parameters that learn, grouped by how fast and with what decay."""
-    head, norms = head_of(model), norm_parameters(model)
+    head, norms = head_parameters(model), norm_parameters(model)
     blocks = list(dict.fromkeys(block_of(name) for name, _ in model.named_parameters()))
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        in_head = name.startswith(f"{head}.")
         below_top = len(blocks) - 1 - blocks.index(block_of(name))
-        scale = recipe.head_lr if in_head else recipe.layer_decay**below_top
-        decays = parameter in norms and decay_norms if parameter in norms else parameter.dim() > 1
+        scale = recipe.head_lr if parameter in head else recipe.layer_decay**below_top
+        decays = decay_norms if parameter in norms else parameter.dim() > 1
         groups.setdefault((scale, recipe.weight_decay if decays else 0.0), []).append(parameter)
     return [
         {"params": parameters, "lr_scale": scale, "weight_decay": decay}

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from surgeon.models.sources import BaseWeights, LoadedModel, load_model
 from surgeon.surgery.apply import convert
 from surgeon.training import network
 from surgeon.training.recipe import check_recipe
@@ -99,6 +100,57 @@ def test_what_learns() -> None:
     assert "conv1.weight" in without_norms
     assert not any("bn" in name for name in without_norms)
     assert all("bn" in name or "fc" in name for name in settings(SmallResNet(), True, only="norm"))
+
+
+def for_four_classes(name: str) -> tuple[LoadedModel, set[str]]:
+    """A network as if it had been trained for other classes, and the names of what was drawn anew for four."""
+    trained = load_model(name, pretrained=False)
+    weights = BaseWeights(origin="trained elsewhere")
+    trained.origin = trained.origin.model_copy(update={"weights": weights})
+    fitted = network.fit_to_classes(trained, 4, seed=1)
+    before = dict(trained.model.named_parameters())
+    drawn = {
+        name
+        for name, parameter in fitted.model.named_parameters()
+        if parameter.shape != before[name].shape or not torch.equal(parameter, before[name])
+    }
+    return fitted, drawn
+
+
+@pytest.mark.parametrize(
+    ("name", "with_it"),
+    [
+        ("levit_128s", {"head.bn.weight", "head.bn.bias", "head_dist.bn.weight", "head_dist.bn.bias"}),
+        ("efficientformer_l1", set()),
+        ("efficientformerv2_s0", set()),
+        ("repvit_m0_9", {f"head.{head}.bn.{part}" for head in ("head", "head_dist") for part in ("weight", "bias")}),
+        ("swiftformer_xs", set()),
+        ("deit_tiny_distilled_patch16_224", set()),
+        ("pit_ti_distilled_224", set()),
+        ("crossvit_9_240", set()),
+        ("volo_d1_224", set()),
+    ],
+)
+def test_both_heads_of_a_network_that_has_two_learn(name: str, with_it: set[str]) -> None:
+    fitted, drawn = for_four_classes(name)
+    model = fitted.model
+    assert len(drawn) == 4
+    found = settings(model, True, freeze=["backbone"], head_lr=2, lr=0.1)
+    assert found.keys() == drawn | with_it
+    assert {rate for rate, _ in found.values()} == {0.2}
+    assert drawn <= settings(model, True, only="norm").keys()
+    for frozen in (["backbone"], ["norm"]):
+        network.train_mode(model, check_recipe({"freeze": frozen}, "x"))
+        assert all(module.training for head in network.head_of(model) for module in head.modules())
+    learning = {name for name, module in model.named_modules() if module.training}
+    assert {parameter.rpartition(".")[0] for parameter in drawn} <= learning
+
+
+@pytest.mark.parametrize("name", ["convnext_atto", "torchvision:mobilenet_v3_small", "torchvision:squeezenet1_1"])
+def test_one_head_learns(name: str) -> None:
+    fitted, drawn = for_four_classes(name)
+    assert len(drawn) == 2
+    assert settings(fitted.model, True, freeze=["backbone"]).keys() == drawn
 
 
 def test_frozen_layers_keep_their_statistics() -> None:
