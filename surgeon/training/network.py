@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from surgeon.errors import SurgeonError
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.models.sources import BaseWeights, LoadedModel, Preprocessing, build, example_inputs
 from surgeon.surgery import parity
-from surgeon.surgery.apply import apply_plan, current_plan
-from surgeon.surgery.inspect import layers_with_norm_free_path
+from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers
+from surgeon.surgery.inserting import units_of
+from surgeon.surgery.inspect import AFFINE, layers_with_norm_free_path
 from surgeon.surgery.plan import ResolvedPlan
 from surgeon.surgery.temperature import set_temperature
 from surgeon.training.recipe import Recipe
@@ -138,13 +140,13 @@ def train_mode(model: nn.Module, recipe: Recipe) -> None:
 def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> list[dict[str, Any]]:
     """Parameters that learn, grouped by how fast and with what decay."""
     head, norms = head_parameters(model), norm_parameters(model)
-    blocks = list(dict.fromkeys(block_of(name) for name, _ in model.named_parameters()))
+    layers = layers_of(model)
+    top = max(layers.values())
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        below_top = len(blocks) - 1 - blocks.index(block_of(name))
-        scale = recipe.head_lr if parameter in head else recipe.layer_decay**below_top
+        scale = recipe.head_lr if parameter in head else recipe.layer_decay ** (top - layers[name])
         decays = decay_norms if parameter in norms else parameter.dim() > 1
         groups.setdefault((scale, recipe.weight_decay if decays else 0.0), []).append(parameter)
     return [
@@ -153,11 +155,39 @@ def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> lis
     ]
 
 
-def block_of(parameter: str) -> str:
-    """The block a parameter belongs to: layer1.0 of layer1.0.conv1.weight, conv1 of conv1.weight."""
-    parts = parameter.split(".")[:-1]
-    numbered = [at for at, part in enumerate(parts) if part.isdigit()]
-    return ".".join(parts[: numbered[0] + 1] if numbered else parts[:1])
+def layers_of(model: nn.Module) -> dict[str, int]:
+    """The layer of each parameter, counted from the input.
+
+    Layers are timm's: those it knows of its own networks, and of others, every twelve tensors and the head. What
+    surgery has added comes right after what it was added to and belongs to the same layer.
+    """
+    from timm.models._manipulate import group_with_matcher
+    from timm.optim import auto_group_layers
+
+    added = _added_by_surgery(model)
+    original = [(name, parameter) for name, parameter in model.named_parameters() if parameter not in added]
+    if (group_matcher := getattr(model, "group_matcher", None)) is not None:
+        numbers = group_with_matcher(original, group_matcher(coarse=False), reverse=True)
+    else:
+        heads = head_of(model)
+        prefixes = tuple(f"{name}." for name, module in model.named_modules() if module in heads)
+        described = SimpleNamespace(named_parameters=lambda: original, pretrained_cfg={"classifier": prefixes})
+        numbers = auto_group_layers(described)
+    layers: dict[str, int] = {}
+    layer = 0
+    for name, _ in model.named_parameters():
+        layer = layers[name] = numbers.get(name, layer)
+    return layers
+
+
+def _added_by_surgery(model: nn.Module) -> set[nn.Parameter]:
+    rewritten = [
+        parameter
+        for norm in surgical_layers(model).values()
+        for name, parameter in norm.named_parameters()
+        if name not in AFFINE
+    ]
+    return {*rewritten, *(parameter for _, unit in units_of(model) for parameter in unit.parameters())}
 
 
 def has_residual_path(loaded: LoadedModel) -> bool:

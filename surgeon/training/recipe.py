@@ -137,7 +137,9 @@ class Recipe(BaseModel):
         None, "Whether gamma and beta decay too; default: yes for networks with residual additions, as in the thesis."
     )
     head_lr: float = key(1.0, "Learning rate of the head, as a multiple.", gt=0)
-    layer_decay: float = key(1.0, "Learning rate of each layer as a multiple of that of the next one.", gt=0, le=1)
+    layer_decay: float = key(
+        1.0, "Learning rate of each layer, as timm divides networks, as a multiple of that of the next one.", gt=0, le=1
+    )
     freeze: Frozen = key((), "backbone: train the head alone. norm: keep BatchNorm.")
     only: Literal["norm"] | None = key(None, "norm: train gamma, beta and the head alone.")
 

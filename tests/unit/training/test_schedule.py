@@ -86,12 +86,40 @@ def test_weight_decay_of_gamma_and_beta_is_a_switch(rewritten: bool) -> None:
         assert found["fc.bias"][1] == 0
 
 
-def test_the_head_and_each_block_have_their_rate() -> None:
-    found = settings(SmallResNet(), True, lr=0.1, head_lr=5, layer_decay=0.5)
+def test_the_head_and_each_layer_have_their_rate() -> None:
+    model = load_model("resnet18", pretrained=False).model
+    found = settings(model, True, lr=0.1, head_lr=5, layer_decay=0.5)
     assert found["fc.weight"][0] == pytest.approx(0.5)
-    # conv1, bn1, layer1.0, layer2.0, layer3.0, fc
-    for name, power in {"layer3.0.conv1.weight": 1, "layer1.0.bn2.weight": 3, "conv1.weight": 5}.items():
+    # The stem, eight blocks and the head are timm's layers of it.
+    for name, power in {"layer4.1.conv1.weight": 1, "layer1.0.bn2.weight": 8, "conv1.weight": 9, "bn1.bias": 9}.items():
         assert found[name][0] == pytest.approx(0.1 * 0.5**power)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [("torchvision:densenet121", 32), ("torchvision:regnet_x_400mf", 19), ("digits-resnet8", 3), ("inception_v3", 14)],
+)
+def test_layers_are_neither_single_tensors_nor_the_whole_network(name: str, layers: int) -> None:
+    model = load_model(name, pretrained=False).model
+    found = network.layers_of(model)
+    assert list(dict.fromkeys(found.values())) == list(range(layers))
+    heads = {name for name, parameter in model.named_parameters() if parameter in network.head_parameters(model)}
+    assert heads <= {name for name, layer in found.items() if layer == layers - 1}
+
+
+@pytest.mark.parametrize("name", ["resnet18", "torchvision:resnet18"])
+def test_what_surgery_adds_belongs_to_the_layer_it_was_added_to(name: str) -> None:
+    model = load_model(name, pretrained=False).model
+    before = network.layers_of(model)
+    model = convert(model, "split", "selfnorm:site=layer1.1.conv1", "selfnorm:site=layer3.0")
+    after = network.layers_of(model)
+    assert {name: after[name] for name in before} == before
+    assert after["bn1.aux.weight"] == before["bn1.weight"]
+    assert after["layer2.0.bn1.aux.bias"] == before["layer2.0.bn1.weight"]
+    units = {name: layer for name, layer in after.items() if name not in before and "aux" not in name}
+    assert units
+    for name, layer in units.items():
+        assert layer == before["layer3.0.downsample.1.bias" if name.startswith("layer3") else "layer1.1.conv1.weight"]
 
 
 def test_what_learns() -> None:
