@@ -16,8 +16,9 @@ from surgeon.models.sources import BaseWeights, LoadedModel, Preprocessing, buil
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers
 from surgeon.surgery.inserting import units_of
-from surgeon.surgery.inspect import AFFINE, layers_with_norm_free_path
+from surgeon.surgery.inspect import AFFINE
 from surgeon.surgery.plan import ResolvedPlan
+from surgeon.surgery.residual import has_residual_addition
 from surgeon.surgery.temperature import set_temperature
 from surgeon.training.recipe import Recipe
 
@@ -88,10 +89,12 @@ def convert(loaded: LoadedModel, recipe: Recipe) -> None:
 def head_of(model: nn.Module) -> list[nn.Module]:
     """What makes classes of features: all that timm names (some networks have two), or the last layer with weights."""
     found = [head for head in _named_by_timm(model) if any(True for _ in head.parameters())]
-    found = found or [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)][-1:]
-    if not found:
+    if found:
+        return found
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    if not layers:
         raise SurgeonError("The network has no linear or convolutional layer that could be its head.")
-    return found
+    return [layers[-1]]
 
 
 def _named_by_timm(model: nn.Module) -> list[nn.Module]:
@@ -162,17 +165,17 @@ def layers_of(model: nn.Module) -> dict[str, int]:
     surgery has added comes right after what it was added to and belongs to the same layer.
     """
     from timm.models._manipulate import group_with_matcher
-    from timm.optim import auto_group_layers
+    from timm.optim._param_groups import auto_group_layers
 
     added = _added_by_surgery(model)
     original = [(name, parameter) for name, parameter in model.named_parameters() if parameter not in added]
     if (group_matcher := getattr(model, "group_matcher", None)) is not None:
-        numbers = group_with_matcher(original, group_matcher(coarse=False), reverse=True)
+        numbers = group_with_matcher(iter(original), group_matcher(coarse=False), reverse=True)
     else:
         heads = head_of(model)
         prefixes = tuple(f"{name}." for name, module in model.named_modules() if module in heads)
         described = SimpleNamespace(named_parameters=lambda: original, pretrained_cfg={"classifier": prefixes})
-        numbers = auto_group_layers(described)
+        numbers = auto_group_layers(described)  # type: ignore[no-untyped-call]
     layers: dict[str, int] = {}
     layer = 0
     for name, _ in model.named_parameters():
@@ -191,10 +194,14 @@ def _added_by_surgery(model: nn.Module) -> set[nn.Parameter]:
 
 
 def has_residual_path(loaded: LoadedModel) -> bool:
-    """Whether many BatchNorm layers reach the output without meeting another: only residual additions do that."""
-    norms: list[nn.Module] = [m for m in loaded.model.modules() if isinstance(m, NORMS)]
-    reached = layers_with_norm_free_path(loaded.model, norms, example_inputs(loaded.origin))
-    return reached is not None and len(reached) > 1
+    """Whether BatchNorm layers reach the output along residual additions.
+
+    Where the code of no block can be followed, an addition written in one of them is taken for such.
+    """
+    batch_norms = (SurgicalNorm, nn.modules.batchnorm._BatchNorm)
+    return any(isinstance(module, batch_norms) for module in loaded.model.modules()) and has_residual_addition(
+        loaded.model
+    )
 
 
 def with_images(loaded: LoadedModel, preprocessing: Preprocessing, class_names: tuple[str, ...] | None) -> None:

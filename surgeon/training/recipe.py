@@ -134,7 +134,8 @@ class Recipe(BaseModel):
     momentum: float = key(0.9, "Of SGD.", ge=0, lt=1)
     weight_decay: float = key(1e-4, "Of weights; of other parameters see norm_weight_decay.", ge=0)
     norm_weight_decay: bool | None = key(
-        None, "Whether gamma and beta decay too; default: yes for networks with residual additions, as in the thesis."
+        None,
+        "Whether gamma and beta decay too; default: in BatchNorm networks with residual additions, as in the thesis.",
     )
     head_lr: float = key(1.0, "Learning rate of the head, as a multiple.", gt=0)
     layer_decay: float = key(

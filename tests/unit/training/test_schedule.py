@@ -192,3 +192,30 @@ def test_frozen_layers_keep_their_statistics() -> None:
     assert not model.bn1.training
     network.train_mode(model, check_recipe({}, "x"))
     assert model.bn1.training
+
+
+@pytest.mark.parametrize(
+    ("name", "residual"),
+    [
+        ("resnet18", True),
+        ("cifar-resnet20", True),
+        ("cifar-preact-resnet18", True),
+        ("cifar-wideresnet40-2", True),
+        ("tf_efficientnet_lite0", True),
+        ("mobilenetv3_small_050", True),
+        ("torchvision:mobilenet_v2", True),
+        ("inception_v3", False),
+        ("torchvision:googlenet", False),
+        ("torchvision:densenet121", False),
+        ("vgg11_bn", False),
+        ("vit_tiny_patch16_224", False),  # residual, but without BatchNorm
+    ],
+)
+def test_gamma_and_beta_of_residual_networks_decay_unless_told_otherwise(name: str, residual: bool) -> None:
+    assert network.has_residual_path(load_model(name, pretrained=False)) is residual
+
+
+def test_rewrites_and_units_leave_a_network_residual() -> None:
+    loaded = load_model("cifar-resnet20", pretrained=False)
+    network.convert(loaded, check_recipe({"bn": "ghost", "insert": "crossnorm"}, "x"))
+    assert network.has_residual_path(loaded)
