@@ -360,6 +360,7 @@ def test_images_that_cannot_be_trained_on(splits: Any, told: str, tmp_path: Path
         (("--epochs", 5, "--snapshots", 2), "no multiple"),
         (("--augment", "vh-mixp"), "vh-mixup"),
         (("--set", "optimizer=sgdd"), "no optimiser 'sgdd'"),
+        (("--set", "optimizer=adahessian"), "'adahessian' needs second derivatives"),
         (("--track", "tensorbord"), "--track cannot be 'tensorbord'"),
         (("--recipe", "flwers102"), "no recipe 'flwers102'"),
         (("--tta", "flipp"), "no view 'flipp'"),

@@ -76,6 +76,19 @@ def settings(model: nn.Module, decay_norms: bool, **keys: object) -> dict[str, t
     }
 
 
+@pytest.mark.parametrize("name", ["sgd", "SGD", "sgdw", "nlars", "momentum", "adamw", "adamp", "nmuon"])
+def test_without_momentum_a_step_is_plain(name: str) -> None:
+    recipe = check_recipe({"optimizer": name, "momentum": 0, "lr": 0.1, "weight_decay": 0}, "x")
+    parameter = nn.Parameter(torch.ones(2, 2))
+    optimizer = make_optimizer([{"params": [parameter], "lr_scale": 1.0}], recipe)
+    for _ in range(2):
+        parameter.grad = torch.ones(2, 2)
+        optimizer.step()
+    assert (parameter < 1).all()
+    if name.lower() in ("sgd", "sgdw", "momentum"):
+        torch.testing.assert_close(parameter.detach(), torch.full((2, 2), 0.8))
+
+
 @pytest.mark.parametrize("rewritten", [False, True])
 def test_weight_decay_of_gamma_and_beta_is_a_switch(rewritten: bool) -> None:
     model = convert(SmallResNet(), "ghost") if rewritten else SmallResNet()
