@@ -21,6 +21,7 @@ import surgeon
 from surgeon.augment.base import Kind, augments
 from surgeon.errors import SurgeonError
 from surgeon.inserts import inserts
+from surgeon.models.cifar import digits_resnet8
 from surgeon.norms import norms
 from tests.cli.running import Process, command, document, done, invoke, refusal
 
@@ -317,6 +318,12 @@ def test_a_new_head_and_what_is_frozen(tmp_path: Path) -> None:
     assert moved["head"] < moved["norm"] < moved["all"]
     assert not any("conv" in name and "weight" in name for name in moved["norm"])
     document("eval", tmp_path / "all" / "checkpoint", "--data", folder)
+
+
+def test_weights_may_have_other_classes_than_the_architecture_and_the_images(tmp_path: Path) -> None:
+    torch.save(digits_resnet8(num_classes=4).state_dict(), tmp_path / "mine.pth")
+    result = document(*QUICK, "--epochs", 1, "--weights", tmp_path / "mine.pth", "-o", tmp_path / "run")
+    assert result["classes"] == 10
 
 
 def picture(path: Path) -> None:
