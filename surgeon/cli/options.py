@@ -29,7 +29,7 @@ Pretrained = Annotated[
 ]
 NumClasses = Annotated[
     int | None,
-    typer.Option("--num-classes", metavar="N", min=1, help="Classes of the head, if not the model's own."),
+    typer.Option("--num-classes", metavar="N", min=1, help="Classes of the head, if not the model's or the weights'."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")]
 

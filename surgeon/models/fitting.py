@@ -16,17 +16,31 @@ from surgeon.models.weights import WeightsFile, is_batch_counter, wrapper_prefix
 def load_into(model: nn.Module, weights: WeightsFile) -> None:
     """Copy the weights into the model, in the model's precision: all of them, or none and an error."""
     own = model.state_dict()
-    # A wrapped model is compared as the file was read: without the wrapper's prefix.
-    prefix = wrapper_prefix(own)
-    given = {prefix + name: tensor for name, tensor in weights.state.items()}
-    # FrozenBatchNorm has no batch counter, and files from before PyTorch 0.4.1 have none: it is not a weight.
-    given = {name: tensor for name, tensor in given.items() if name in own or not is_batch_counter(name)}
-    wanted = {name: value for name, value in own.items() if isinstance(value, Tensor)}
-    _refuse_misfit(weights.path, given, wanted)
+    given = _named_alike(weights, own)
+    _refuse_misfit(weights.path, given, _tensors(own))
     # The model's own entries stay for what the file may lack, and with them the format version that some
     # torchvision networks insist on.
     own.update(given)
     model.load_state_dict(own)
+
+
+def other_class_count(model: nn.Module, weights: WeightsFile) -> int | None:
+    """How many classes the file has, if another number of them is all that keeps it from fitting."""
+    own = model.state_dict()
+    counts = _class_counts(_misfit(_named_alike(weights, own), _tensors(own)))
+    return counts[0] if counts else None
+
+
+def _named_alike(weights: WeightsFile, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    # A wrapped model is compared as the file was read: without the wrapper's prefix.
+    prefix = wrapper_prefix(own)
+    given = {prefix + name: tensor for name, tensor in weights.state.items()}
+    # FrozenBatchNorm has no batch counter, and files from before PyTorch 0.4.1 have none: it is not a weight.
+    return {name: tensor for name, tensor in given.items() if name in own or not is_batch_counter(name)}
+
+
+def _tensors(own: Mapping[str, object]) -> dict[str, Tensor]:
+    return {name: value for name, value in own.items() if isinstance(value, Tensor)}
 
 
 @dataclass(frozen=True)
@@ -39,8 +53,8 @@ class _Misfit:
         return bool(self.missing or self.unexpected or self.misshaped)
 
 
-def _refuse_misfit(path: Path, given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    misfit = _Misfit(
+def _misfit(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> _Misfit:
+    return _Misfit(
         missing=[name for name in own if name not in given and not is_batch_counter(name)],
         unexpected=[name for name in given if name not in own],
         misshaped={
@@ -49,6 +63,10 @@ def _refuse_misfit(path: Path, given: Mapping[str, Tensor], own: Mapping[str, Te
             if name in given and given[name].shape != own[name].shape
         },
     )
+
+
+def _refuse_misfit(path: Path, given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    misfit = _misfit(given, own)
     if misfit:
         raise SurgeonError(
             f"The weights in {str(path)!r} do not fit the model: {_described(misfit)}.",

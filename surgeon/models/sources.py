@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from surgeon.errors import SurgeonError, did_you_mean, listing
 from surgeon.models.catalog import CATALOG
-from surgeon.models.fitting import load_into
+from surgeon.models.fitting import load_into, other_class_count
 from surgeon.models.hub import careful, not_loaded, stop_waiting_for_unreachable_hub
 from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.weights import read_weights
@@ -84,22 +84,31 @@ class LoadedModel:
 def load_model(
     name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None
 ) -> LoadedModel:
-    """Build the named network with its pretrained weights, with those of a file, or with random ones."""
-    arguments = {} if num_classes is None else {"num_classes": num_classes}
+    """Build the named network with its pretrained weights, with those of a file, or with random ones.
+
+    It has as many classes as the file, unless another number is asked for.
+    """
     from_file = read_weights(weights) if weights is not None else None
     pretrained = pretrained and from_file is None
-    with careful(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(DRAWN_WITH)
-        loaded = _builder(name)(name, pretrained, arguments)
-    origin = loaded.origin
+    loaded = _built(name, pretrained, num_classes)
     if from_file is not None:
+        notes = (*loaded.origin.notes, *from_file.notes)
+        if num_classes is None and (found := other_class_count(loaded.model, from_file)) is not None:
+            loaded = _built(name, pretrained, found)
+            notes = (*notes, f"built for the {found} classes of the file")
         load_into(loaded.model, from_file)
         taken = BaseWeights(origin=from_file.path.name, sha256=from_file.sha256)
-        origin = origin.model_copy(update={"weights": taken, "notes": (*origin.notes, *from_file.notes)})
+        loaded.origin = loaded.origin.model_copy(update={"weights": taken, "notes": notes})
     loaded.model.eval()
-    loaded.origin = origin
-    loaded.model.origin = origin  # type: ignore[assignment]
+    loaded.model.origin = loaded.origin  # type: ignore[assignment]
     return loaded
+
+
+def _built(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
+    arguments = {} if num_classes is None else {"num_classes": num_classes}
+    with careful(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(DRAWN_WITH)
+        return _builder(name)(name, pretrained, arguments)
 
 
 def build(source: ModelSource) -> nn.Module:

@@ -62,12 +62,28 @@ def residual_blocks(model: nn.Module, selector: str | None = None) -> list[str]:
     return found
 
 
+def has_residual_addition(model: nn.Module) -> bool:
+    """Whether any block of the network has one; a block that cannot be read has, if an addition is in its code."""
+    seems = False
+    for _, block in _candidates(model):
+        try:
+            if _is_residual(block):
+                return True
+        except UnreadableError:
+            seems = seems or _seems_to_add(block)
+    return seems
+
+
+def _is_residual(block: nn.Module) -> bool:
+    return all(_addition(block, graph) is not None for graph in _read(block).values())
+
+
 def _blocks(model: nn.Module) -> tuple[list[str], dict[str, str]]:
     found: list[str] = []
     unread: dict[str, str] = {}
     for name, block in _candidates(model):
         try:
-            if all(_addition(block, graph) is not None for graph in _read(block).values()):
+            if _is_residual(block):
                 found.append(name)
         except UnreadableError as error:
             if _seems_to_add(block):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,9 +14,11 @@ from surgeon.errors import SurgeonError
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
 from surgeon.surgery import parity
-from surgeon.surgery.apply import apply_plan, current_plan
-from surgeon.surgery.inspect import layers_with_norm_free_path
+from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers
+from surgeon.surgery.inserting import units_of
+from surgeon.surgery.inspect import AFFINE
 from surgeon.surgery.plan import ResolvedPlan
+from surgeon.surgery.residual import has_residual_addition
 from surgeon.surgery.temperature import set_temperature
 from surgeon.training.recipe import Recipe
 
@@ -95,12 +98,31 @@ def convert(loaded: LoadedModel, recipe: Recipe) -> None:
         rewrite(loaded, ResolvedPlan(operations=planned.operations, insertions=planned.insertions))
 
 
-def head_of(model: nn.Module) -> str:
-    """The name of the last layer that has weights."""
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-    if not names:
+def head_of(model: nn.Module) -> list[nn.Module]:
+    """What makes classes of features: all that timm names (some networks have two), or the last layer with weights."""
+    found = [head for head in _named_by_timm(model) if any(True for _ in head.parameters())]
+    if found:
+        return found
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    if not layers:
         raise SurgeonError("The network has no linear or convolutional layer that could be its head.")
-    return str(names[-1])
+    return [layers[-1]]
+
+
+def _named_by_timm(model: nn.Module) -> list[nn.Module]:
+    if (get_classifier := getattr(model, "get_classifier", None)) is None:
+        return []
+    classifier = get_classifier()
+    heads = classifier if isinstance(classifier, tuple | list) else [classifier]
+    # Of the two heads of VOLO, only the settings of its weights name both.
+    names = (getattr(model, "pretrained_cfg", None) or {}).get("classifier") or ()
+    modules = dict(model.named_modules())
+    named = [modules.get(name) for name in ([names] if isinstance(names, str) else names)]
+    return list(dict.fromkeys(head for head in (*heads, *named) if isinstance(head, nn.Module)))
+
+
+def head_parameters(model: nn.Module) -> set[nn.Parameter]:
+    return {parameter for head in head_of(model) for parameter in head.parameters()}
 
 
 def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
@@ -110,39 +132,37 @@ def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
 
 def choose_what_learns(model: nn.Module, recipe: Recipe) -> None:
     """Let gradients reach only what the recipe trains."""
-    head, norms = head_of(model), norm_parameters(model)
-    for name, parameter in model.named_parameters():
-        in_head = name.startswith(f"{head}.")
+    head, norms = head_parameters(model), norm_parameters(model)
+    for parameter in model.parameters():
         if recipe.only == "norm":
-            learns = in_head or parameter in norms
+            learns = parameter in norms
         else:
-            learns = in_head or not ("backbone" in recipe.freeze or ("norm" in recipe.freeze and parameter in norms))
-        parameter.requires_grad_(learns)
+            learns = not ("backbone" in recipe.freeze or ("norm" in recipe.freeze and parameter in norms))
+        parameter.requires_grad_(learns or parameter in head)
 
 
 def train_mode(model: nn.Module, recipe: Recipe) -> None:
     """Training mode, except for what is frozen: there, BatchNorm keeps its statistics and dropout is off."""
-    head = head_of(model)
     model.train()
-    for name, module in model.named_modules():
-        if ("backbone" in recipe.freeze and name != head and not head.startswith(f"{name}.") and name) or (
-            "norm" in recipe.freeze and isinstance(module, NORMS)
-        ):
-            module.eval()
+    frozen = model.children() if "backbone" in recipe.freeze else ()
+    norms = (module for module in model.modules() if isinstance(module, NORMS)) if "norm" in recipe.freeze else ()
+    for module in (*frozen, *norms):
+        module.eval()
+    for head in head_of(model):
+        head.train()
 
 
 def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> list[dict[str, Any]]:
     """Parameters that learn, grouped by how fast and with what decay."""
-    head, norms = head_of(model), norm_parameters(model)
-    blocks = list(dict.fromkeys(block_of(name) for name, _ in model.named_parameters()))
+    head, norms = head_parameters(model), norm_parameters(model)
+    layers = layers_of(model)
+    top = max(layers.values())
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        in_head = name.startswith(f"{head}.")
-        below_top = len(blocks) - 1 - blocks.index(block_of(name))
-        scale = recipe.head_lr if in_head else recipe.layer_decay**below_top
-        decays = parameter in norms and decay_norms if parameter in norms else parameter.dim() > 1
+        scale = recipe.head_lr if parameter in head else recipe.layer_decay ** (top - layers[name])
+        decays = decay_norms if parameter in norms else parameter.dim() > 1
         groups.setdefault((scale, recipe.weight_decay if decays else 0.0), []).append(parameter)
     return [
         {"params": parameters, "lr_scale": scale, "weight_decay": decay}
@@ -150,18 +170,50 @@ def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> lis
     ]
 
 
-def block_of(parameter: str) -> str:
-    """The block a parameter belongs to: layer1.0 of layer1.0.conv1.weight, conv1 of conv1.weight."""
-    parts = parameter.split(".")[:-1]
-    numbered = [at for at, part in enumerate(parts) if part.isdigit()]
-    return ".".join(parts[: numbered[0] + 1] if numbered else parts[:1])
+def layers_of(model: nn.Module) -> dict[str, int]:
+    """The layer of each parameter, counted from the input.
+
+    Layers are timm's: those it knows of its own networks, and of others, every twelve tensors and the head. What
+    surgery has added comes right after what it was added to and belongs to the same layer.
+    """
+    from timm.models._manipulate import group_with_matcher
+    from timm.optim._param_groups import auto_group_layers
+
+    added = _added_by_surgery(model)
+    original = [(name, parameter) for name, parameter in model.named_parameters() if parameter not in added]
+    if (group_matcher := getattr(model, "group_matcher", None)) is not None:
+        numbers = group_with_matcher(iter(original), group_matcher(coarse=False), reverse=True)
+    else:
+        heads = head_of(model)
+        prefixes = tuple(f"{name}." for name, module in model.named_modules() if module in heads)
+        described = SimpleNamespace(named_parameters=lambda: original, pretrained_cfg={"classifier": prefixes})
+        numbers = auto_group_layers(described)  # type: ignore[no-untyped-call]
+    layers: dict[str, int] = {}
+    layer = 0
+    for name, _ in model.named_parameters():
+        layer = layers[name] = numbers.get(name, layer)
+    return layers
+
+
+def _added_by_surgery(model: nn.Module) -> set[nn.Parameter]:
+    rewritten = [
+        parameter
+        for norm in surgical_layers(model).values()
+        for name, parameter in norm.named_parameters()
+        if name not in AFFINE
+    ]
+    return {*rewritten, *(parameter for _, unit in units_of(model) for parameter in unit.parameters())}
 
 
 def has_residual_path(loaded: LoadedModel) -> bool:
-    """Whether many BatchNorm layers reach the output without meeting another: only residual additions do that."""
-    norms: list[nn.Module] = [m for m in loaded.model.modules() if isinstance(m, NORMS)]
-    reached = layers_with_norm_free_path(loaded.model, norms, example_inputs(loaded.origin))
-    return reached is not None and len(reached) > 1
+    """Whether BatchNorm layers reach the output along residual additions.
+
+    Where the code of no block can be followed, an addition written in one of them is taken for such.
+    """
+    batch_norms = (SurgicalNorm, nn.modules.batchnorm._BatchNorm)
+    return any(isinstance(module, batch_norms) for module in loaded.model.modules()) and has_residual_addition(
+        loaded.model
+    )
 
 
 def with_images(loaded: LoadedModel, preprocessing: Preprocessing, class_names: tuple[str, ...] | None) -> None:

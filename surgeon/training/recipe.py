@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +17,6 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from surgeon.errors import SurgeonError, count, did_you_mean, listing
@@ -44,22 +43,22 @@ def _refused_by(check: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(checked)
 
 
-def _check_rewrites(specs: Sequence[str]) -> None:
+def _check_rewrite(spec: str) -> None:
     from surgeon.surgery.plan import check_requests
 
-    check_requests(specs, ())
+    check_requests((spec,), ())
 
 
-def _check_inserts(specs: Sequence[str]) -> None:
+def _check_insert(spec: str) -> None:
     from surgeon.surgery.plan import check_requests
 
-    check_requests((), specs)
+    check_requests((), (spec,))
 
 
-def _check_augments(specs: Sequence[str]) -> None:
+def _check_augment(spec: str) -> None:
     from surgeon.augment.base import check_augments
 
-    check_augments(specs)
+    check_augments((spec,))
 
 
 def _check_values(text: str) -> None:
@@ -81,20 +80,26 @@ def _check_views(name: str) -> None:
 
 
 def _check_optimizer(name: str) -> None:
-    from timm.optim._optim_factory import list_optimizers
+    from timm.optim._optim_factory import default_registry, list_optimizers
 
     known = [str(one) for one in list_optimizers()]
+    common = "Common ones are sgd, adamw, lamb and lion."
     if name.lower() not in known:
-        raise SurgeonError(
-            f"There is no optimiser {name!r} in timm.",
-            did_you_mean(name, known) or "Common ones are sgd, adamw, lamb and lion.",
-        )
+        raise SurgeonError(f"There is no optimiser {name!r} in timm.", did_you_mean(name, known) or common)
+    optimizer = default_registry.get_optimizer_info(name)
+    if optimizer.second_order:
+        raise SurgeonError(f"The optimiser {name!r} needs second derivatives, which training does not take.", common)
+    try:
+        default_registry.get_optimizer_class(name)
+    except (AssertionError, ImportError):
+        package = str(optimizer.opt_class).partition(".")[0]
+        told = f"The optimiser {name!r} needs an NVIDIA GPU and the package {package}, which are not both here."
+        raise SurgeonError(told, common) from None
 
 
-Specs = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
-Rewrites = Annotated[Specs, _refused_by(_check_rewrites)]
-Inserts = Annotated[Specs, _refused_by(_check_inserts)]
-Augments = Annotated[Specs, _refused_by(_check_augments)]
+Rewrites = Annotated[tuple[Annotated[str, _refused_by(_check_rewrite)], ...], BeforeValidator(_as_list)]
+Inserts = Annotated[tuple[Annotated[str, _refused_by(_check_insert)], ...], BeforeValidator(_as_list)]
+Augments = Annotated[tuple[Annotated[str, _refused_by(_check_augment)], ...], BeforeValidator(_as_list)]
 Frozen = Annotated[tuple[Literal["backbone", "norm"], ...], BeforeValidator(_as_list)]
 Shares = tuple[Annotated[float, Field(gt=0, lt=1)], ...]
 
@@ -134,10 +139,13 @@ class Recipe(BaseModel):
     momentum: float = key(0.9, "Of SGD.", ge=0, lt=1)
     weight_decay: float = key(1e-4, "Of weights; of other parameters see norm_weight_decay.", ge=0)
     norm_weight_decay: bool | None = key(
-        None, "Whether gamma and beta decay too; default: yes for networks with residual additions, as in the thesis."
+        None,
+        "Whether gamma and beta decay too; default: in BatchNorm networks with residual additions, as in the thesis.",
     )
     head_lr: float = key(1.0, "Learning rate of the head, as a multiple.", gt=0)
-    layer_decay: float = key(1.0, "Learning rate of each layer as a multiple of that of the next one.", gt=0, le=1)
+    layer_decay: float = key(
+        1.0, "Learning rate of each layer, as timm divides networks, as a multiple of that of the next one.", gt=0, le=1
+    )
     freeze: Frozen = key((), "backbone: train the head alone. norm: keep BatchNorm.")
     only: Literal["norm"] | None = key(None, "norm: train gamma, beta and the head alone.")
 
@@ -169,22 +177,20 @@ class Recipe(BaseModel):
             raise ValueError("true and false are no values of this key")
         return value
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Recipe:
-        problems = []
+    def contradictions(self) -> Iterator[tuple[set[str], str]]:
+        """Which keys do not go together, and why."""
         if self.epochs % self.snapshots:
-            problems.append(f"epochs={self.epochs} is no multiple of snapshots={self.snapshots}")
+            yield {"epochs", "snapshots"}, f"epochs={self.epochs} is no multiple of snapshots={self.snapshots}"
         if self.warmup_epochs >= self.epochs / self.snapshots:
-            problems.append(f"warmup_epochs={self.warmup_epochs:g} leaves no epoch for training")
+            keys = {"warmup_epochs", "epochs", "snapshots"}
+            yield keys, f"warmup_epochs={self.warmup_epochs:g} leaves no epoch for training"
         if self.unmixed_epochs > self.epochs:
-            problems.append(f"unmixed_epochs={self.unmixed_epochs} is more than epochs={self.epochs}")
+            told = f"unmixed_epochs={self.unmixed_epochs} is more than epochs={self.epochs}"
+            yield {"unmixed_epochs", "epochs"}, told
         if self.only and self.freeze:
-            problems.append("only and freeze exclude each other")
+            yield {"only", "freeze"}, "only and freeze exclude each other"
         if self.consistency and any(spec.split(":")[0] == "split" for spec in self.bn):
-            problems.append("consistency and split both want copies of their own of each image")
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
+            yield {"consistency", "bn"}, "consistency and split both want copies of their own of each image"
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -264,24 +270,31 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def check_recipe(content: Mapping[str, Any], name: str) -> Recipe:
     """A recipe, or everything that is wrong with it at once."""
+    problems: list[str] = []
+    wrong: set[str] = set()
     try:
-        return Recipe.model_validate(dict(content))
+        recipe = Recipe.model_validate(dict(content))
     except ValidationError as error:
-        problems = [_problem(details) for details in error.errors()]
+        problems += [_problem(details) for details in error.errors()]
+        wrong = {str(details["loc"][0]) for details in error.errors()}
+        recipe = Recipe.model_validate({key: value for key, value in content.items() if str(key) not in wrong})
+    problems += [told for keys, told in recipe.contradictions() if not keys & wrong]
+    if problems:
         told = "; ".join(problems)
         raise SurgeonError(
             f"{count(len(problems), 'problem')} in {name}: {told}{'' if told.endswith('?') else '.'}",
             f"Keys: {listing(Recipe.model_fields, limit=8)}; see `surgeon recipe keys`.",
-        ) from None
+        )
+    return recipe
 
 
 def _problem(details: Any) -> str:
-    where = ".".join(map(str, details["loc"]))
+    where = str(details["loc"][0])
     if details["type"] == "extra_forbidden":
         hint = did_you_mean(where, Recipe.model_fields)
         return f"there is no key {where!r}" + (f" ({hint.rstrip('.?').lower()}?)" if hint else "")
     message = details["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
-    return f"{where}={details['input']!r}: {message}" if where else message
+    return f"{where}={details['input']!r}: {message}"
 
 
 def as_yaml(recipe: Recipe) -> str:

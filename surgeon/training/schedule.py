@@ -36,9 +36,13 @@ class Schedule:
 
 
 def make_optimizer(groups: list[dict[str, Any]], recipe: Recipe) -> Any:
-    """An optimiser of timm's."""
-    from timm.optim._optim_factory import create_optimizer_v2
+    """An optimiser of timm's; without momentum there is none to be Nesterov's."""
+    from timm.optim._optim_factory import create_optimizer_v2, default_registry
 
+    chosen = default_registry.get_optimizer_info(recipe.optimizer)
+    plain: dict[str, Any] = (
+        {"nesterov": False} if recipe.momentum == 0 and "nesterov" in (chosen.defaults or {}) else {}
+    )
     return create_optimizer_v2(
-        groups, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay, momentum=recipe.momentum
+        groups, opt=recipe.optimizer, lr=recipe.lr, weight_decay=recipe.weight_decay, momentum=recipe.momentum, **plain
     )

@@ -21,6 +21,7 @@ import surgeon
 from surgeon.augment.base import Kind, augments
 from surgeon.errors import SurgeonError
 from surgeon.inserts import inserts
+from surgeon.models.cifar import digits_resnet8
 from surgeon.norms import norms
 from surgeon.record import read_surgery
 from tests.cli.running import Process, command, document, done, invoke, refusal
@@ -337,6 +338,12 @@ def test_a_new_head_and_what_is_frozen(tmp_path: Path) -> None:
     document("eval", tmp_path / "all" / "checkpoint", "--data", folder)
 
 
+def test_weights_may_have_other_classes_than_the_architecture_and_the_images(tmp_path: Path) -> None:
+    torch.save(digits_resnet8(num_classes=4).state_dict(), tmp_path / "mine.pth")
+    result = document(*QUICK, "--epochs", 1, "--weights", tmp_path / "mine.pth", "-o", tmp_path / "run")
+    assert result["classes"] == 10
+
+
 def picture(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)).save(path)
@@ -378,6 +385,7 @@ def test_images_that_cannot_be_trained_on(splits: Any, told: str, tmp_path: Path
         (("--epochs", 5, "--snapshots", 2), "no multiple"),
         (("--augment", "vh-mixp"), "vh-mixup"),
         (("--set", "optimizer=sgdd"), "no optimiser 'sgdd'"),
+        (("--set", "optimizer=adahessian"), "'adahessian' needs second derivatives"),
         (("--track", "tensorbord"), "--track cannot be 'tensorbord'"),
         (("--recipe", "flwers102"), "no recipe 'flwers102'"),
         (("--tta", "flipp"), "no view 'flipp'"),

@@ -70,6 +70,20 @@ def test_an_unknown_tag(name: str, hint: str, pretrained: bool) -> None:
     assert caught.value.hint.startswith(hint)
 
 
+@pytest.mark.parametrize("name", ["test_resnet", "torchvision:squeezenet1_1", "cifar-resnet20"])
+def test_a_network_has_the_classes_of_its_weights(name: str, tmp_path: Path) -> None:
+    trained = random(name, num_classes=4)
+    torch.save(trained.model.state_dict(), tmp_path / "mine.pth")
+    loaded = load_model(name, weights=tmp_path / "mine.pth")
+    assert loaded.origin.source == trained.origin.source
+    assert loaded.origin.weights.origin == "mine.pth"
+    assert loaded.origin.notes == ("built for the 4 classes of the file",)
+    mine = loaded.model.state_dict()
+    assert all(torch.equal(mine[key], value) for key, value in trained.model.state_dict().items())
+    with pytest.raises(SurgeonError, match="pass --num-classes 4"):
+        load_model(name, weights=tmp_path / "mine.pth", num_classes=5)
+
+
 def test_classes_are_part_of_the_source() -> None:
     loaded = random("test_resnet", num_classes=7)
     assert loaded.origin.source is not None

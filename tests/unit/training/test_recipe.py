@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shlex
 from pathlib import Path
 
@@ -76,6 +77,44 @@ def test_all_mistakes_are_told_at_once() -> None:
     assert "no optimiser 'adamwx' in timm. Did you mean adamw" in message
     for key in ("lr=-1", "schedule='cosin'"):
         assert key in message
+
+
+def test_all_mistakes_of_lists_and_between_keys_are_told_with_them() -> None:
+    content = {
+        "bn": ["ghots:size=3", "ghost", "exampl"],
+        "augment": ["vh-mixp", "cutot:size=-3"],
+        "epochs": 10,
+        "snapshots": 3,
+        "unmixed_epochs": 11,
+        "foo": 1,
+    }
+    with pytest.raises(SurgeonError) as told:
+        check_recipe(content, "mine.yaml")
+    message = told.value.message
+    assert message.startswith("7 problems in mine.yaml: ")
+    for part in ("bn='ghots:size=3'", "bn='exampl'", "augment='vh-mixp'", "augment='cutot:size=-3'", "'foo'"):
+        assert part in message
+    assert "epochs=10 is no multiple of snapshots=3; unmixed_epochs=11 is more than epochs=10" in message
+
+
+def test_a_key_that_is_wrong_contradicts_no_other() -> None:
+    with pytest.raises(SurgeonError, match="1 problem in x: epochs=-1"):
+        check_recipe({"epochs": -1, "snapshots": 3}, "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("adahessian", "'adahessian' needs second derivatives"),
+        ("fusedadam", "'fusedadam' needs an NVIDIA GPU and the package apex"),
+        ("bnbadamw8bit", "'bnbadamw8bit' needs an NVIDIA GPU and the package bitsandbytes"),
+    ],
+)
+def test_an_optimiser_that_cannot_work_is_refused(name: str, told: str) -> None:
+    if importlib.util.find_spec("apex" if name.startswith("fused") else "bitsandbytes"):
+        pytest.skip("it might work here")
+    with pytest.raises(SurgeonError, match=told):
+        check_recipe({"optimizer": name}, "x")
 
 
 @pytest.mark.parametrize(
