@@ -174,6 +174,18 @@ def test_tokens_are_no_images() -> None:
         convert(model, "crossnorm")
 
 
+@pytest.mark.parametrize("spec", ["selfnorm:site=stem", "moex", "moex:site=stage2", "crossnorm"])
+@pytest.mark.parametrize("name", ["levit_128s", "resmlp_12_224"])
+def test_tokens_without_a_layer_norm_are_no_images_either(name: str, spec: str) -> None:
+    with pytest.raises(SurgeonError, match="channels do not come second"):
+        convert(timm.create_model(name, num_classes=10), spec)
+
+
+def test_a_signal_is_no_sequence_of_tokens() -> None:
+    model = nn.Sequential(nn.Conv1d(2, 6, 3), nn.BatchNorm1d(6), nn.ReLU(), nn.Flatten(), nn.Linear(180, 4))
+    assert convert(model, "selfnorm:site=stem", inputs=(randn(2, 2, 32),)).surgery.insertions[0].channels == 6
+
+
 def test_a_module_that_is_used_more_than_once_is_no_single_site() -> None:
     model = torchvision.models.resnet18(num_classes=10)
     with pytest.raises(SurgeonError, match="is passed 2 times"):
