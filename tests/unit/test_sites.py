@@ -153,7 +153,7 @@ def test_without_inputs_only_what_learns_needs_them() -> None:
         ("moex:norm=gn,groups=4", "cannot be cut"),
         ("moex:site=layer1.0.relu", "no module"),
         ("crossnorm@stem:site=layer1", "does not go with site="),
-        ("crossnorm:crop=both,mode=one-instance", "crop=both"),
+        ("crossnorm:crop=both,mode=one-instance", "cannot take crop=both"),
         ("moex:p=2", "p="),
         ("selfnorm:sides=2", "no option 'sides'"),
     ],
