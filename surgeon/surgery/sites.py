@@ -26,7 +26,7 @@ _STAGES = [
     re.compile(rf"(?:[A-Za-z_]+\.)*{pattern}")
     for pattern in (
         r"layers?[._]?\d+",
-        r"stages?[._]?\d+",
+        r"(?:layer1|stages?[._]?\d+)",  # HRNet has layer1, stage2, stage3 and stage4
         r"denseblock\d+",
         r"s\d+",
         r"blocks?[._]?\d+",
@@ -202,7 +202,7 @@ def _proven(model: nn.Module, planned: Sequence[Insertion], inputs: tuple[Any, .
         after = parity.evaluate_once(trial, inputs)
     except Exception as error:
         raise SurgeonError(
-            f"The network cannot take these units: {str(error).splitlines()[0] if str(error) else error!r}",
+            f"The network cannot take these units: {(str(error) or repr(error)).splitlines()[0]}",
             "Say where they go with site=NAME, a module's name or a glob.",
         ) from error
     difference = parity.relative_difference(after, parity.evaluate_once(model, inputs))

@@ -123,6 +123,19 @@ def test_the_stem_of_networks_without_stages_and_of_dense_ones() -> None:
         assert convert(model, "moex", inputs=(randn(2, 3, 32, 32),)).surgery.insertions[0].where == where
 
 
+def test_the_first_stage_of_hrnet_is_called_otherwise() -> None:
+    model = timm.create_model("hrnet_w18_small", num_classes=10)
+    assert stages(model) == ["layer1", "stage2", "stage3", "stage4"]
+    for site, where in (("stem", "before layer1.0"), ("stage1", "after layer1.0")):
+        insertions = convert(model, f"moex:site={site}", inputs=(randn(2, 3, 64, 64),)).surgery.insertions
+        assert insertions[0].where == where
+
+
+def test_blocks_with_several_inputs_are_told_as_such() -> None:
+    with pytest.raises(SurgeonError, match=r"these units: a DlaBasic is given more than one input.*site=NAME"):
+        convert(timm.create_model("dla34", num_classes=10), "crossnorm", inputs=(randn(2, 3, 64, 64),))
+
+
 def test_sites_by_name_selector_and_image() -> None:
     model, images = small_resnet(), (small_images(),)
 
@@ -257,7 +270,7 @@ def test_an_input_that_may_be_left_out() -> None:
     model = network(TwoInputs(6, nn.BatchNorm2d))
     converted = convert(model, "crossnorm", inputs=(small_images(),))
     assert torch.equal(*(evaluate_once(each, (small_images(),))[0] for each in (model, converted)))
-    with pytest.raises(RuntimeError, match="takes one input"):
+    with pytest.raises(RuntimeError, match="more than one input"):
         converted.layer2[0](randn(2, 6, 4, 4), randn(2, 6, 4, 4))
 
 
