@@ -47,7 +47,9 @@ def configure(kind: str, name: str, config: type[Config], given: Mapping[str, An
         return config.model_validate(dict(given))
     except ValidationError as error:
         # Of an option with several types, the first is the one that people mean.
-        first = {".".join(map(str, e["loc"][:1])): e["msg"] for e in reversed(error.errors())}
+        first = {
+            ".".join(map(str, e["loc"][:1])): e["msg"].removeprefix("Value error, ") for e in reversed(error.errors())
+        }
         problems = (f"{key}={given.get(key)!r}: {message}" if key else message for key, message in first.items())
         folder = {"rewrite": "norms"}.get(kind, f"{kind}s")
         raise SurgeonError(

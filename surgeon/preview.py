@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,10 @@ from surgeon.models.sources import Preprocessing
 from surgeon.report.gallery import Gallery, Row, Share, Tile
 
 VERSIONS = 4
-GREY_MODES = ("1", "L", "LA", "I", "I;16")
+GREY_MODES = ("1", "L", "LA", "I")
 SMALL, LARGE = 64, 224
-LEAST_SHARE = 0.0005
-"""Of a label: less is rounding."""
+LEAST_SHARE = 0.005
+"""Of a label: less would be told as 0%."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Pictures:
     """Of each image."""
     preprocessing: Preprocessing
     shown: int
+    unreadable: tuple[str, ...] = ()
+    """What was come across and left out."""
 
     @property
     def targets(self) -> Tensor:
@@ -63,12 +65,15 @@ def open_training_data(data: str, split: str | None, image_column: str | None, l
 
 
 def take_pictures(image_set: ImageSet, count: int, seed: int, input_size: int | None) -> Pictures:
-    """Some images of different classes; a single one gets a companion to be mixed with."""
-    indices, images = [], []
+    """Some images of different classes; a single one gets a companion to be mixed with, if there is any."""
+    indices: list[int] = []
+    images: list[Image.Image] = []
+    unreadable: list[str] = []
     for index in _by_turns(image_set.labels, seed):
         try:
             images.append(image_set.image(index))
-        except UnreadableImageError:
+        except UnreadableImageError as error:
+            unreadable.append(error.identity)
             continue
         indices.append(index)
         if len(images) == max(count, 2):
@@ -84,32 +89,43 @@ def take_pictures(image_set: ImageSet, count: int, seed: int, input_size: int | 
         class_names=tuple(image_set.class_names[image_set.labels[index]] for index in indices),
         preprocessing=Preprocessing(input_size=(channels, size, size), mean=half, std=half),
         shown=min(count, len(images)),
+        unreadable=tuple(unreadable),
     )
 
 
 def preview(spec: str, pictures: Pictures, about: str, seed: int) -> Gallery:
     """A column for each image: with its partner and their mixture, or with several augmented versions of it."""
     augmentation = build([spec], pictures.preprocessing)
+    if augmentation.mixing and len(pictures.images) < 2:
+        raise SurgeonError(f"{spec} mixes images, so it needs two of them, and there is one.")
     rows = _mixture(pictures, augmentation, seed) if augmentation.mixing else _versions(pictures, augmentation, seed)
     return Gallery(f"{spec} · {about}", tuple(rows))
 
 
 def preview_all(pictures: Pictures, about: str, seed: int) -> Gallery:
     """A row for each augmentation, all of the same images."""
-    originals, _ = pictures.augmented(build([], pictures.preprocessing), seed)
-    rows = [Row("original", "", tuple(_named(pictures, originals)))]
+    originals = _originals(pictures, seed)
+    partners: list[int | None] = [None] * pictures.shown
+    rows = []
     for name in sorted(augments, key=lambda name: (list(Kind).index(augments[name].kind), name)):
-        images, shares = pictures.augmented(build([name], pictures.preprocessing), seed)
+        augmentation = build([name], pictures.preprocessing)
+        if augmentation.mixing and len(pictures.images) < 2:
+            continue
+        images, shares = pictures.augmented(augmentation, seed)
         mixes = augments[name].kind is Kind.MIX
+        if mixes:  # all of them draw the partners first, and so the same ones
+            partners = [_partner(shares[own], own) if p is None else p for own, p in enumerate(partners)]
         labels = [_label(pictures, row, own) if mixes else () for own, row in enumerate(shares)]
         tiles = (Tile(image, label) for image, label in zip(images, labels, strict=True))
         rows.append(Row(name, augments[name].kind.value, tuple(tiles)))
-    return Gallery(f"All augmentations · {about}", tuple(rows))
+    first = [Row("original", "", originals[: pictures.shown])]
+    if len(pictures.images) > 1:
+        first.append(Row("partner", "in a mix", _of_partners(originals, partners)))
+    return Gallery(f"All augmentations · {about}", (*first, *rows))
 
 
 def _versions(pictures: Pictures, augmentation: Augmentation, seed: int) -> Iterator[Row]:
-    originals, _ = pictures.augmented(build([], pictures.preprocessing), seed)
-    yield Row("original", "", tuple(_named(pictures, originals)))
+    yield Row("original", "", _originals(pictures, seed)[: pictures.shown])
     for version in range(1, VERSIONS + 1):
         images, _ = pictures.augmented(augmentation, seed_from(seed, version))
         yield Row("augmented", f"version {version}", tuple(Tile(image) for image in images))
@@ -117,13 +133,12 @@ def _versions(pictures: Pictures, augmentation: Augmentation, seed: int) -> Iter
 
 def _mixture(pictures: Pictures, augmentation: Augmentation, seed: int) -> list[Row]:
     mixed, shares = pictures.augmented(augmentation, seed)
-    plain = Pictures(pictures.images, pictures.class_names, pictures.preprocessing, len(pictures.images))
-    originals = list(_named(plain, plain.augmented(build([], pictures.preprocessing), seed)[0]))
+    originals = _originals(pictures, seed)
     partners = [_partner(row, own) for own, row in enumerate(shares)]
     labels = [_label(pictures, row, own) for own, row in enumerate(shares)]
     return [
-        Row("image", "", tuple(originals[: pictures.shown])),
-        Row("partner", "", tuple(None if p is None else _recoloured(originals[p]) for p in partners)),
+        Row("image", "", originals[: pictures.shown]),
+        Row("partner", "", _of_partners(originals, partners)),
         Row("mixed", "", tuple(Tile(image, label) for image, label in zip(mixed, labels, strict=True))),
     ]
 
@@ -131,18 +146,24 @@ def _mixture(pictures: Pictures, augmentation: Augmentation, seed: int) -> list[
 def _label(pictures: Pictures, shares: Tensor, own: int) -> tuple[Share, ...]:
     """The classes in a label, the image's own first, the others by their share."""
     order = sorted(range(len(shares)), key=lambda index: (index != own, -float(shares[index])))
-    found = [(index, float(shares[index])) for index in order if index == own or float(shares[index]) > LEAST_SHARE]
-    return tuple(Share(pictures.class_names[index], weight, place) for place, (index, weight) in enumerate(found))
+    found = (Share(pictures.class_names[index], float(shares[index]), place) for place, index in enumerate(order))
+    return tuple(share for share in found if share.weight >= LEAST_SHARE)
 
 
 def _partner(shares: Tensor, own: int) -> int | None:
     others = shares.index_fill(0, torch.tensor(own), 0)
-    return int(others.argmax()) if float(others.max()) > LEAST_SHARE else None
+    return int(others.argmax()) if float(others.max()) >= LEAST_SHARE else None
 
 
-def _named(pictures: Pictures, images: Sequence[npt.NDArray[np.uint8]]) -> Iterator[Tile]:
-    for image, name in zip(images, pictures.class_names, strict=False):
-        yield Tile(image, (Share(name, 1.0),))
+def _originals(pictures: Pictures, seed: int) -> tuple[Tile, ...]:
+    """All images, also one that is only there to be mixed with."""
+    everything = replace(pictures, shown=len(pictures.images))
+    images, _ = everything.augmented(build([], pictures.preprocessing), seed)
+    return tuple(Tile(image, (Share(name, 1.0),)) for image, name in zip(images, pictures.class_names, strict=True))
+
+
+def _of_partners(originals: Sequence[Tile], partners: Sequence[int | None]) -> tuple[Tile | None, ...]:
+    return tuple(None if partner is None else _recoloured(originals[partner]) for partner in partners)
 
 
 def _recoloured(tile: Tile) -> Tile:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from surgeon.models.sources import Preprocessing
 
 
+Tell = Callable[["Tensor"], None]
+
+
 @dataclass(frozen=True)
 class Augmentation:
     """What is done to each image, and then to each batch."""
@@ -42,15 +45,10 @@ class Augmentation:
         images: Tensor,
         targets: Tensor,
         generator: Generator | None,
-        tell: Callable[[Tensor], None] | None = None,
+        tell: Tell | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Augment normalised images and soft targets; `tell` is told who was mixed with whom, by each mix."""
-        for operation in self.mixing:
-            if tell is not None and isinstance(operation, Mix):
-                images, targets, permutation = operation.with_partners(images, targets, generator)
-                tell(permutation)
-            else:
-                images, targets = operation(images, targets, generator)
+        images, targets = _in_turn(images, targets, generator, self.mixing, tell)
         return _in_turn(images, targets, generator, self.batch)
 
 
@@ -126,20 +124,37 @@ def _one_of(spec: str, preprocessing: Preprocessing) -> tuple[Kind, BatchOperati
         [] if choice.strip() == "none" else _batch_operations([choice], preprocessing) for choice in spec.split("|")
     ]
     kind = Kind.MIX if any(kind is Kind.MIX for choice in found for kind, _ in choice) else Kind.BATCH
-    choices = [[operation for _, operation in choice] for choice in found]
+    return kind, OneOf(tuple(tuple(operation for _, operation in choice) for choice in found))
 
-    def choose(images: Tensor, targets: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
+
+@dataclass(frozen=True)
+class OneOf:
+    """Operations of which each batch gets one, or a chain of several, all equally likely."""
+
+    choices: tuple[tuple[BatchOperation, ...], ...]
+
+    def __call__(
+        self, images: Tensor, targets: Tensor, generator: Generator | None, tell: Tell | None = None
+    ) -> tuple[Tensor, Tensor]:
         import torch
 
-        chosen = int(torch.randint(len(choices), (), generator=generator, device=generator_device(generator)))
-        return _in_turn(images, targets, generator, choices[chosen])
-
-    return kind, choose
+        chosen = int(torch.randint(len(self.choices), (), generator=generator, device=generator_device(generator)))
+        return _in_turn(images, targets, generator, self.choices[chosen], tell)
 
 
 def _in_turn(
-    images: Tensor, targets: Tensor, generator: Generator | None, operations: Iterable[BatchOperation]
+    images: Tensor,
+    targets: Tensor,
+    generator: Generator | None,
+    operations: Iterable[BatchOperation],
+    tell: Tell | None = None,
 ) -> tuple[Tensor, Tensor]:
     for operation in operations:
-        images, targets = operation(images, targets, generator)
+        if isinstance(operation, OneOf):
+            images, targets = operation(images, targets, generator, tell)
+        elif tell is not None and isinstance(operation, Mix):
+            images, targets, permutation = operation.with_partners(images, targets, generator)
+            tell(permutation)
+        else:
+            images, targets = operation(images, targets, generator)
     return images, targets

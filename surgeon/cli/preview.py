@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from surgeon.cli import completion, options, output
-from surgeon.errors import SurgeonError
+from surgeon.errors import SurgeonError, listing
 
 ALL = "all"
 
@@ -65,3 +65,5 @@ def preview(
         with staged(path.parent, [path.name]) as folder:
             draw_gallery(gallery, folder / path.name)
     output.say(f"{escape(gallery.title)}: {escape(str(path))}")
+    if pictures.unreadable:
+        output.say(f"  [yellow]note:[/] left out as unreadable: {escape(listing(pictures.unreadable, limit=4))}")

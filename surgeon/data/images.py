@@ -99,7 +99,7 @@ class ImageSet:
         except Exception as error:
             raise UnreadableImageError(self.identity(index), _reason(error)) from error
         # The orientation in the EXIF data is not applied: the networks were trained without it.
-        return image
+        return _in_eight_bits(image)
 
     def subset(self, indices: npt.ArrayLike) -> ImageSet:
         """The images at some indices, in that order."""
@@ -120,6 +120,14 @@ class ImageSet:
             return self.encoded.read(int(self.positions[index]))
         except (OSError, ValueError):  # an unreadable image is the business of whoever evaluates it
             return b""
+
+
+def _in_eight_bits(image: Image.Image) -> Image.Image:
+    """Pillow cuts off what is brighter than 255 when it converts 16-bit greys: they are scaled first."""
+    # Older releases of Pillow open 16-bit PNG files with 32 bits.
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+        return Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
+    return image
 
 
 def _reason(error: Exception) -> str:

@@ -33,7 +33,7 @@ class CrossnormConfig(InsertConfig):
     @model_validator(mode="after")
     def _crops_go_with_partners(self) -> CrossnormConfig:
         if self.mode == "one-instance" and self.crop != "neither":
-            raise ValueError(f"crop={self.crop} goes with mode=two-instance")
+            raise ValueError(f"crop={self.crop} with mode=one-instance, only with two-instance")
         return self
 
 

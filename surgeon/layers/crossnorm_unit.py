@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from surgeon.layers.crossnorm import cross_normalise, cross_normalise_channels, random_box
 from surgeon.layers.moex import own_generator
+from surgeon.layers.recomputation import Repeatable
 
 
 class Turns:
@@ -26,11 +27,13 @@ class Turns:
         self.units = 1
         self.generator = own_generator(seed)
         self.acting: frozenset[int] | None = None
+        self._draws = Repeatable()
 
     def begin(self) -> None:
-        """A forward of the whole network begins (a recomputation, as in checkpointing, is none)."""
-        some = float(torch.rand((), generator=self.generator)) < self.p
-        order = torch.randperm(self.units, generator=self.generator).tolist()
+        """A forward of the whole network begins."""
+        with self._draws.drawing(self.generator):
+            some = float(torch.rand((), generator=self.generator)) < self.p
+            order = torch.randperm(self.units, generator=self.generator).tolist()
         self.acting = frozenset(order[: self.active] if some else ())
 
     def acts(self, unit: int) -> bool:
@@ -74,15 +77,19 @@ class CrossNorm(nn.Module):
         self.crop = crop
         self.beta = beta
         self.index = index
+        self._draws = Repeatable()
 
     def forward(self, x: Tensor) -> Tensor:
         return self._restyle(x) if self.training else x
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _restyle(self, x: Tensor) -> Tensor:
-        if not self.turns.acts(self.index):
-            return x
-        generator = self.turns.generator
+        with self._draws.drawing(self.turns.generator):
+            if not self.turns.acts(self.index):
+                return x
+            return self._restyled(x, self.turns.generator)
+
+    def _restyled(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         if self.mode == "one-instance":
             return cross_normalise_channels(x, torch.randperm(x.shape[1], generator=generator).to(x.device))
         permutation = torch.randperm(len(x), generator=generator).to(x.device)

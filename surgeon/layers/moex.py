@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from surgeon.layers.exchange import Moments, exchange_moments
+from surgeon.layers.recomputation import Repeatable, recomputing
 
 
 class Exchange(NamedTuple):
@@ -35,7 +36,8 @@ class MomentExchange(nn.Module):
 
     `last` is what the last training forward exchanged, None if that batch was left alone. For the next
     forward only, `permutation` fixes who is whose partner (as when CutMix has chosen), and `mask` of
-    shape (N, ...) is true at padding. `generator` draws everything else.
+    shape (N, ...) is true at padding. `generator` draws everything else. Activation checkpointing repeats
+    all of it, if the backward pass comes before the next forward.
     """
 
     def __init__(
@@ -61,18 +63,24 @@ class MomentExchange(nn.Module):
         self.permutation: Tensor | None = None
         self.mask: Tensor | None = None
         self.last: Exchange | None = None
+        self._given: tuple[Tensor | None, Tensor | None] = (None, None)
+        self._draws = Repeatable()
 
     def forward(self, x: Tensor) -> Tensor:
         return self._exchange(x) if self.training else x
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _exchange(self, x: Tensor) -> Tensor:
-        permutation, mask = self.permutation, self.mask
-        self.permutation = self.mask = self.last = None
-        if torch.rand((), generator=self.generator) >= self.p:
-            return x
-        if permutation is None:
-            permutation = torch.randperm(len(x), generator=self.generator)
+        if not recomputing():
+            self._given = self.permutation, self.mask
+            self.permutation = self.mask = None
+        permutation, mask = self._given
+        self.last = None
+        with self._draws.drawing(self.generator):
+            if torch.rand((), generator=self.generator) >= self.p:
+                return x
+            if permutation is None:
+                permutation = torch.randperm(len(x), generator=self.generator)
         permutation = permutation.to(x.device)
         y = exchange_moments(
             x,

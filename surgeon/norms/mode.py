@@ -31,12 +31,15 @@ def normalise_by_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
     return modes.normalise_running(x, norm.weight, norm.bias, norm.eps)
 
 
-def objection(norm: SurgicalNorm, config: Any) -> str:  # noqa: ARG001
+def objection(norm: SurgicalNorm, config: Any) -> str:
     """Why a layer cannot be divided into modes, or nothing."""
     if norm.frozen:
         return "is frozen and never takes batch statistics: unfreeze it first, or leave it out with --layers"
     if norm.running_mean is None or not norm.source_has_statistics:
         return f"is a {norm.source} without running statistics that its modes could start from"
+    present: Any = norm.rewrites.get("mode") or norm.rewrites.get("mode-group")
+    if present is not None and present.modes != config.modes:
+        return f"has {present.modes} modes, which cannot become {config.modes}: convert the original network instead"
     return ""
 
 
@@ -56,8 +59,7 @@ def mode(norm: SurgicalNorm, config: Any) -> None:
 
     assert norm.running_mean is not None
     assert norm.running_var is not None
-    present = getattr(norm, "modes", None)
-    if not isinstance(present, ModeStatistics) or present.modes != config.modes:
+    if not isinstance(getattr(norm, "modes", None), ModeStatistics):
         norm.modes = ModeStatistics.from_running(norm.running_mean, norm.running_var, config.modes)
         norm.modes.train(norm.training)
     norm.whole_rule = normalise_by_modes

@@ -45,8 +45,7 @@ def mode_group(norm: SurgicalNorm, config: Any) -> None:
 
     assert norm.running_mean is not None
     assert norm.running_var is not None
-    present = getattr(norm, "modes", None)
-    if not isinstance(present, ChannelModes) or present.gate.out_features != config.modes:
+    if not isinstance(getattr(norm, "modes", None), ChannelModes):
         norm.modes = ChannelModes.from_running(norm.running_mean, norm.running_var, config.modes)
         norm.modes.train(norm.training)
     norm.whole_rule = normalise_by_channel_modes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,8 @@ MARGIN = 24
 LINE = 19
 BAR = 9
 TITLE = 46
-SIDE, SIDE_AMONG_MANY, MANY_ROWS = 192, 128, 8
+SIDE, SIDE_AMONG_MANY, MANY = 192, 128, 8
+WIDEST = 1700  # of the pictures side by side: more of them go below
 NAME_SIZE, TITLE_SIZE, CAPTION_SIZE = 8.5, 11.0, 6.8  # in points
 
 
@@ -62,9 +64,21 @@ class Gallery:
     @property
     def side(self) -> int:
         """As which each picture is drawn: small ones are enlarged by a whole factor, so that pixels stay square."""
-        target = SIDE if len(self.rows) <= MANY_ROWS else SIDE_AMONG_MANY
+        target = SIDE if max(len(self.rows), self.columns) <= MANY else SIDE_AMONG_MANY
         size = max(max(tile.pixels.shape[:2]) for row in self.rows for tile in row.tiles if tile)
         return size * max(1, round(target / size)) if size <= 1.25 * target else target
+
+    @property
+    def columns(self) -> int:
+        return max(len(row.tiles) for row in self.rows)
+
+    @property
+    def blocks(self) -> list[list[Row]]:
+        """The rows, cut into as many parts one below the other as keep the picture from getting too wide."""
+        number = math.ceil(self.columns / max(1, (WIDEST + GAP) // (self.side + GAP)))
+        width = math.ceil(self.columns / number)
+        starts = range(0, self.columns, width)
+        return [[replace(row, tiles=row.tiles[start : start + width]) for row in self.rows] for start in starts]
 
 
 def draw_gallery(gallery: Gallery, path: Path) -> None:
@@ -73,19 +87,20 @@ def draw_gallery(gallery: Gallery, path: Path) -> None:
 
     side = gallery.side
     left = MARGIN + GAP + round(max(_width(text, NAME_SIZE) for row in gallery.rows for text in (row.name, row.remark)))
-    width = max(
-        left + max(len(row.tiles) for row in gallery.rows) * (side + GAP) - GAP, _width(gallery.title, TITLE_SIZE)
-    )
-    heights = [_height(row, side) for row in gallery.rows]
-    size = round(width + MARGIN), TITLE + sum(heights) + MARGIN - GAP
+    blocks = gallery.blocks
+    width = max(left + len(blocks[0][0].tiles) * (side + GAP) - GAP, _width(gallery.title, TITLE_SIZE))
+    heights = [[_height(row, side) for row in block] for block in blocks]
+    size = round(width + MARGIN), TITLE + sum(map(sum, heights)) + (len(blocks) - 1) * MARGIN + MARGIN - GAP
     figure = Figure(figsize=(size[0] / DPI, size[1] / DPI), dpi=DPI)
     # One pair of axes whose unit is the pixel of the file, with y downwards.
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     top = TITLE
-    for row, height in zip(gallery.rows, heights, strict=True):
-        _draw_row(axes, row, left, top, side)
-        top += height
+    for block, heights_of_rows in zip(blocks, heights, strict=True):
+        for row, height in zip(block, heights_of_rows, strict=True):
+            _draw_row(axes, row, left, top, side)
+            top += height
+        top += MARGIN
     axes.text(MARGIN, TITLE / 2, gallery.title, fontsize=TITLE_SIZE, fontweight="bold", va="center")
     axes.set(xlim=(0, size[0]), ylim=(size[1], 0), aspect="auto")
     figure.savefig(path, dpi=DPI, format="png")

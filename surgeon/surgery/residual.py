@@ -250,7 +250,9 @@ def _edited_class(block: nn.Module, units: tuple[str, ...]) -> type[nn.Module]:
 
     def forward(self: nn.Module, x: Tensor, *others: Any, **named: Any) -> Any:
         if others or named:
-            raise RuntimeError(f"With a unit after its addition, this {base.__name__} takes one input.")
+            raise RuntimeError(
+                f"a {base.__name__} is given more than one input, and with a unit after its addition takes one."
+            )
         return in_training(self, x) if self.training else in_evaluation(self, x)
 
     members = {

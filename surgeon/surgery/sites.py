@@ -26,7 +26,7 @@ _STAGES = [
     re.compile(rf"(?:[A-Za-z_]+\.)*{pattern}")
     for pattern in (
         r"layers?[._]?\d+",
-        r"stages?[._]?\d+",
+        r"(?:layer1|stages?[._]?\d+)",  # HRNet has layer1, stage2, stage3 and stage4
         r"denseblock\d+",
         r"s\d+",
         r"blocks?[._]?\d+",
@@ -202,7 +202,7 @@ def _proven(model: nn.Module, planned: Sequence[Insertion], inputs: tuple[Any, .
         after = parity.evaluate_once(trial, inputs)
     except Exception as error:
         raise SurgeonError(
-            f"The network cannot take these units: {str(error).splitlines()[0] if str(error) else error!r}",
+            f"The network cannot take these units: {(str(error) or repr(error)).splitlines()[0]}",
             "Say where they go with site=NAME, a module's name or a glob.",
         ) from error
     difference = parity.relative_difference(after, parity.evaluate_once(model, inputs))
@@ -211,15 +211,16 @@ def _proven(model: nn.Module, planned: Sequence[Insertion], inputs: tuple[Any, .
             f"The code of this network's blocks was read wrongly: its outputs move by {difference:.2g}.",
             "Say where units go with site=NAME. This is a bug in surgeon: please report it with the model's name.",
         )
-    return tuple(_checked(trial, *pair) for pair in zip(planned, probes, strict=True))
+    image = any(isinstance(value, Tensor) and value.dim() == 4 for value in inputs)
+    return tuple(_checked(trial, *pair, image) for pair in zip(planned, probes, strict=True))
 
 
 def _like(value: Any, reference: Tensor) -> Any:
     return value.to(reference.device, reference.dtype) if isinstance(value, Tensor) else value
 
 
-def _checked(model: nn.Module, insertion: Insertion, probe: Probe) -> Insertion:
-    for objection in _objections(model.get_submodule(insertion.site), insertion, probe):
+def _checked(model: nn.Module, insertion: Insertion, probe: Probe, image: bool) -> Insertion:
+    for objection in _objections(model.get_submodule(insertion.site), insertion, probe, image):
         raise SurgeonError(
             f"A {insertion.unit.name} unit cannot work {insertion.where}: it {objection}.",
             "Choose with site=NAME" + (", or NAME@GLOB." if insertion.place is Place.ADDITION else "."),
@@ -229,7 +230,7 @@ def _checked(model: nn.Module, insertion: Insertion, probe: Probe) -> Insertion:
     return insertion.model_copy(update={"channels": shape[1]})
 
 
-def _objections(module: nn.Module, insertion: Insertion, probe: Probe) -> Iterator[str]:
+def _objections(module: nn.Module, insertion: Insertion, probe: Probe, image: bool) -> Iterator[str]:
     insert, config = inserts[insertion.unit.name], insertion.unit.config()
     if not probe.shapes:
         yield "is not passed in an evaluation"
@@ -240,15 +241,23 @@ def _objections(module: nn.Module, insertion: Insertion, probe: Probe) -> Iterat
     for shape in probe.shapes:
         if shape is None or len(shape) < 2:
             yield "gives no tensor of features"
-        elif _channels_come_last(module, shape, insertion.place):
+        elif _channels_come_last(module, shape, image or insertion.place is Place.ADDITION):
             yield f"has features of shape {shape}, whose channels do not come second"
         elif objection := insert.objection(shape, config):
             yield objection
 
 
-def _channels_come_last(module: nn.Module, shape: tuple[int, ...], place: Place) -> bool:
-    """Tokens (N, T, C), or images as (N, H, W, C): a norm or linear map of the block's own says so."""
-    if place is Place.ADDITION and len(shape) == 3:
+def _channels_come_last(module: nn.Module, shape: tuple[int, ...], sequences_are_tokens: bool) -> bool:
+    """Tokens (N, T, C), as networks make of images, or images (N, H, W, C): a norm or linear map of its own says so."""
+    if len(shape) == 3 and sequences_are_tokens:
         return True
-    sizes = {m.normalized_shape[-1] for m in module.modules() if isinstance(m, nn.LayerNorm)}
-    return len(shape) > 2 and bool(sizes) and shape[1] not in sizes and shape[-1] in sizes
+    sizes = set(_sizes_of_last_dimensions(module))
+    return len(shape) > 2 and shape[1] not in sizes and shape[-1] in sizes
+
+
+def _sizes_of_last_dimensions(module: nn.Module) -> Iterator[int]:
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm | nn.RMSNorm):
+            yield part.normalized_shape[-1]
+        elif isinstance(part, nn.Linear):
+            yield from (part.in_features, part.out_features)

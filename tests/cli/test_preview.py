@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from surgeon import preview
-from surgeon.augment.base import augments
+from surgeon.augment.base import Kind, augments
 from surgeon.report.gallery import CAPTION_SIZE, Gallery, Row, Share, Tile, draw_gallery, shortened
 from tests.cli.running import contents, done, refusal
 
@@ -67,7 +67,9 @@ def test_an_unreadable_image_is_passed_over(here: Path) -> None:
         (here / "data" / name).mkdir(parents=True)
         Image.new("RGB", (40, 30), "red").save(here / "data" / name / "good.png")
         (here / "data" / name / "bad.png").write_bytes(b"nothing")
-    done("preview", "mixup", "--data", "data")
+    notes = done("preview", "mixup", "--data", "data").stderr
+    assert "note: left out as unreadable:" in notes
+    assert all(f"{name}/bad.png" in notes for name in ("cat", "dog"))
     for name in ("cat", "dog"):
         (here / "data" / name / "good.png").unlink()
     assert "None of the images" in refusal("preview", "mixup", "--data", "data")
@@ -105,10 +107,42 @@ def test_without_a_partner_the_place_stays_empty() -> None:
     assert all(tile is not None and len(tile.label) == 1 for tile in gallery.rows[2].tiles)
 
 
+def test_a_single_image_is_not_mixed_and_the_rest_is_drawn(here: Path) -> None:
+    (here / "data" / "cat").mkdir(parents=True)
+    Image.new("RGB", (40, 30), "red").save(here / "data" / "cat" / "one.png")
+    assert "mixes images, so it needs two of them, and there is one." in refusal(
+        "preview", "vh-mixup", "--data", "data"
+    )
+    done("preview", "all", "--data", "data")
+    only = preview.take_pictures(preview.open_training_data("data", None, None, None), 8, 0, None)
+    rows = {row.name for row in preview.preview_all(only, "data", 0).rows}
+    assert rows == {"original", *(name for name in augments if augments[name].kind is not Kind.MIX)}
+
+
 def test_all_has_a_row_for_every_augmentation() -> None:
     gallery = preview.preview_all(pictures(3), "digits", 0)
-    assert {row.name for row in gallery.rows} == {"original", *augments}
+    assert {row.name for row in gallery.rows} == {"original", "partner", *augments}
     assert all(len(row.tiles) == 3 for row in gallery.rows)
+
+
+def test_all_mixes_with_the_partners_that_it_shows() -> None:
+    taken = pictures(8)
+    original, partner, *others = preview.preview_all(taken, "digits", 0).rows
+    assert all(tile is not None for tile in partner.tiles)
+    mixes = [row for row in others if row.remark == "mix"]
+    assert len(mixes) > 10
+    for row in mixes:
+        for own, theirs, tile in zip(original.tiles, partner.tiles, row.tiles, strict=True):
+            assert own is not None and theirs is not None and tile is not None  # noqa: PT018
+            assert {share.name for share in tile.label} <= {own.label[0].name, theirs.label[0].name}
+            assert all(share.weight >= 0.005 for share in tile.label)
+
+
+def test_many_pictures_go_below_one_another(tmp_path: Path) -> None:
+    gallery = preview.preview("mixup", pictures(64), "digits", 0)
+    assert sum(len(block[0].tiles) for block in gallery.blocks) == 64
+    draw_gallery(gallery, tmp_path / "a.png")
+    assert Image.open(tmp_path / "a.png").width < 2000
 
 
 def test_brighter_than_white_is_white() -> None:

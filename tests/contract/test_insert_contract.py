@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
+import torch.utils.checkpoint as checkpointing
 from torch import Tensor, nn
 
+import surgeon
 from surgeon import checkpoint
 from surgeon.errors import SurgeonError
 from surgeon.inserts import Effect, inserts
@@ -253,29 +255,60 @@ def test_only_a_few_crossnorm_units_act_in_a_step() -> None:
     assert turns.acting is acting  # evaluation is no step
 
 
-def test_a_stage_that_is_checkpointed_is_recomputed_with_the_same_units() -> None:
-    from torch.utils.checkpoint import checkpoint as recomputed
+class Recomputed(nn.Module):
+    """Runs a module with activation checkpointing."""
 
-    def plainly(block: nn.Module, x: Tensor) -> Tensor:
-        return block(x)
+    def __init__(self, module: nn.Module, reentrant: bool) -> None:
+        super().__init__()
+        self.module, self.reentrant = module, reentrant
 
-    def again(block: nn.Module, x: Tensor) -> Tensor:
-        return recomputed(block, x, use_reentrant=False)
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpointing.checkpoint(self.module, x, use_reentrant=self.reentrant)
 
-    class Through(nn.Module):
-        def __init__(self, block: nn.Module, run: Any) -> None:
-            super().__init__()
-            self.block, self.run = block, run
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.run(self.block, x)
+@pytest.mark.parametrize("whole", [False, True], ids=["a stage", "the network"])
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "crossnorm:active=9,p=1",
+        "crossnorm:active=2,p=0.7,crop=both,seed=1",
+        "crossnorm:active=2,p=1,mode=one-instance,seed=1",
+        "moex:site=layer2.0.bn1,p=0.5",
+        "moex:site=layer2.0.bn1,p=0.5,seed=1",
+    ],
+)
+def test_a_recomputation_draws_what_the_forward_drew(spec: str, reentrant: bool, whole: bool) -> None:
+    model: Any = trained(converted(spec)).train()
+    model.layer2.append(nn.Dropout(0.5))  # what follows a unit draws the same as well
+    twin = copy.deepcopy(model)
+    if whole:
+        twin = Recomputed(twin, reentrant)
+    else:
+        twin.layer2 = Recomputed(twin.layer2, reentrant)
+    for step in range(4):
+        gradients = []
+        for each in (model, twin):
+            torch.manual_seed(step)
+            each.zero_grad()
+            each(small_images(6, seed=step).requires_grad_()).square().sum().backward()
+            gradients.append([p.grad for p in each.parameters()])
+        torch.testing.assert_close(gradients[1], gradients[0])
 
-    model: Any = trained(converted("crossnorm:active=9,p=1")).train()
+
+def test_a_recomputation_has_the_permutation_that_was_given() -> None:
+    model: Any = trained(converted("moex:site=layer2.0.bn1,p=1")).train()
+    twin = copy.deepcopy(model)
+    twin.layer2 = Recomputed(twin.layer2, reentrant=False)
+    following = torch.arange(6)
     gradients = []
-    for run in (plainly, again):
-        twin = copy.deepcopy(model)
-        twin.layer2 = Through(twin.layer2, run)
-        torch.manual_seed(0)
-        twin(small_images(6)).square().sum().backward()
-        gradients.append([p.grad for p in twin.parameters()])
+    for each in (model, twin):
+        unit = surgeon.exchange_unit(each)
+        unit.permutation = torch.tensor([1, 2, 3, 4, 5, 0])
+        each.zero_grad()
+        loss = each(small_images(6)).square().sum()
+        unit.permutation = following  # of the next step
+        loss.backward()
+        assert unit.permutation is following
+        gradients.append([p.grad for p in each.parameters()])
     torch.testing.assert_close(gradients[1], gradients[0])

@@ -87,6 +87,16 @@ def test_class_folders(tmp_path: Path) -> None:
         open_data(str(root), "test")
 
 
+@pytest.mark.parametrize("ending", ["png", "tiff"])
+def test_sixteen_bits_become_eight(tmp_path: Path, ending: str) -> None:
+    ramp = np.linspace(0, 65535, 256 * 4).round().astype(np.uint16).reshape(4, 256)
+    (tmp_path / "a").mkdir()
+    Image.fromarray(ramp).save(tmp_path / "a" / f"ramp.{ending}")
+    image = open_data(str(tmp_path)).image(0)
+    assert image.mode == "L"
+    assert np.array_equal(np.asarray(image), (ramp / 257).round())
+
+
 def test_split_folders_share_their_classes(tmp_path: Path) -> None:
     class_folders(tmp_path / "train", {"cat": 1, "dog": 1, "fox": 1})
     class_folders(tmp_path / "val", {"cat": 1, "dog": 0, "fox": 2})

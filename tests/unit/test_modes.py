@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from surgeon.errors import SurgeonError
 from surgeon.layers.channel_modes import ChannelModes, normalise_by_channel_modes
 from surgeon.layers.modes import ModeStatistics
-from tests.helpers import randn, randomise
+from surgeon.surgery.apply import convert
+from tests.helpers import randn, randomise, small_resnet
 
 EPS = 1e-5
 SHAPES = [(6, 4, 5, 3), (6, 4, 7), (6, 4), (5, 4, 2, 3, 2), (2, 4, 1, 1)]
@@ -343,3 +345,12 @@ def test_fresh_modes_of_channels_are_near_uniform_and_learn() -> None:
     (y * randn(*y.shape, seed=2)).sum().backward()
     assert layer.gate.weight.grad is not None
     assert layer.gate.weight.grad.abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("rewrite", ["mode", "mode-group"])
+def test_another_number_of_modes_needs_the_original(rewrite: str) -> None:
+    model = convert(small_resnet(), rewrite, modes=3)
+    with pytest.raises(SurgeonError, match="has 3 modes, which cannot become 2: convert the original network"):
+        convert(model, rewrite, modes=2)
+    kept = convert(model, rewrite, modes=3).state_dict()
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in model.state_dict().items())

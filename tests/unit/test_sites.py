@@ -123,6 +123,19 @@ def test_the_stem_of_networks_without_stages_and_of_dense_ones() -> None:
         assert convert(model, "moex", inputs=(randn(2, 3, 32, 32),)).surgery.insertions[0].where == where
 
 
+def test_the_first_stage_of_hrnet_is_called_otherwise() -> None:
+    model = timm.create_model("hrnet_w18_small", num_classes=10)
+    assert stages(model) == ["layer1", "stage2", "stage3", "stage4"]
+    for site, where in (("stem", "before layer1.0"), ("stage1", "after layer1.0")):
+        insertions = convert(model, f"moex:site={site}", inputs=(randn(2, 3, 64, 64),)).surgery.insertions
+        assert insertions[0].where == where
+
+
+def test_blocks_with_several_inputs_are_told_as_such() -> None:
+    with pytest.raises(SurgeonError, match=r"these units: a DlaBasic is given more than one input.*site=NAME"):
+        convert(timm.create_model("dla34", num_classes=10), "crossnorm", inputs=(randn(2, 3, 64, 64),))
+
+
 def test_sites_by_name_selector_and_image() -> None:
     model, images = small_resnet(), (small_images(),)
 
@@ -153,7 +166,7 @@ def test_without_inputs_only_what_learns_needs_them() -> None:
         ("moex:norm=gn,groups=4", "cannot be cut"),
         ("moex:site=layer1.0.relu", "no module"),
         ("crossnorm@stem:site=layer1", "does not go with site="),
-        ("crossnorm:crop=both,mode=one-instance", "crop=both"),
+        ("crossnorm:crop=both,mode=one-instance", "cannot take crop=both"),
         ("moex:p=2", "p="),
         ("selfnorm:sides=2", "no option 'sides'"),
     ],
@@ -172,6 +185,18 @@ def test_tokens_are_no_images() -> None:
     model = timm.create_model("test_vit", num_classes=10)
     with pytest.raises(SurgeonError, match="channels do not come second"):
         convert(model, "crossnorm")
+
+
+@pytest.mark.parametrize("spec", ["selfnorm:site=stem", "moex", "moex:site=stage2", "crossnorm"])
+@pytest.mark.parametrize("name", ["levit_128s", "resmlp_12_224"])
+def test_tokens_without_a_layer_norm_are_no_images_either(name: str, spec: str) -> None:
+    with pytest.raises(SurgeonError, match="channels do not come second"):
+        convert(timm.create_model(name, num_classes=10), spec)
+
+
+def test_a_signal_is_no_sequence_of_tokens() -> None:
+    model = nn.Sequential(nn.Conv1d(2, 6, 3), nn.BatchNorm1d(6), nn.ReLU(), nn.Flatten(), nn.Linear(180, 4))
+    assert convert(model, "selfnorm:site=stem", inputs=(randn(2, 2, 32),)).surgery.insertions[0].channels == 6
 
 
 def test_a_module_that_is_used_more_than_once_is_no_single_site() -> None:
@@ -245,7 +270,7 @@ def test_an_input_that_may_be_left_out() -> None:
     model = network(TwoInputs(6, nn.BatchNorm2d))
     converted = convert(model, "crossnorm", inputs=(small_images(),))
     assert torch.equal(*(evaluate_once(each, (small_images(),))[0] for each in (model, converted)))
-    with pytest.raises(RuntimeError, match="takes one input"):
+    with pytest.raises(RuntimeError, match="more than one input"):
         converted.layer2[0](randn(2, 6, 4, 4), randn(2, 6, 4, 4))
 
 

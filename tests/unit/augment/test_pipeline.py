@@ -63,6 +63,19 @@ def test_nothing_asked_for_changes_nothing() -> None:
     assert targets is TARGETS
 
 
+def test_partners_are_told_also_by_a_choice() -> None:
+    chain = build(["cutmix|none"], PREPROCESSING)
+    outcomes = set()
+    for seed in range(8):
+        told: list[torch.Tensor] = []
+        _, targets = chain.of_batch(IMAGES, TARGETS, generator(seed), told.append)
+        assert torch.equal(targets, chain.of_batch(IMAGES, TARGETS, generator(seed))[1])
+        outcomes.add(len(told))
+        for partners in told:
+            assert torch.equal(targets * (1 - TARGETS), targets * soft(partners, 6))
+    assert outcomes == {0, 1}
+
+
 def test_a_choice_takes_each_at_times_and_mixes_nothing_for_none() -> None:
     mix = mixer("vertical-concat|cutmix|none", classes=6)
     kinds = {"none": 0, "vertical-concat": 0, "cutmix": 0}
