@@ -1,8 +1,18 @@
-"""Prints how many of the architectures with BatchNorm passed (here, because xdist's controller reads only this)."""
+"""Prints how many of the architectures with BatchNorm passed (here, because xdist's controller reads only this).
+
+In a CI, hypothesis tries the same examples every time: a change is judged by what it changes.
+"""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

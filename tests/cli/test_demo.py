@@ -47,7 +47,7 @@ def test_leaves_a_report_and_a_checkpoint(played: tuple[Outcome, Path]) -> None:
 def test_is_for_people_by_default(here: Path) -> None:
     outcome = done("demo")
     assert "cross-entropy by alpha" in outcome.stderr
-    assert "● = chosen" in outcome.stderr
+    assert "● chosen" in outcome.stderr
     assert "original network" in outcome.stdout
     assert "on images that took no part in the choice" in outcome.stderr
     assert [folder.name for folder in here.iterdir()] == ["surgeon-demo"]

@@ -45,7 +45,6 @@ def unexecuted(page: str) -> list[list[str]]:
 
 
 UNEXECUTED = [(page, arguments) for page in PAGES for arguments in unexecuted(page)]
-PROGRAMS = [(page, program) for page in PAGES if page != EXTENDING for program in blocks(page, "python")]
 
 
 @pytest.mark.parametrize("page", filter(commands, PAGES))
@@ -71,9 +70,11 @@ def test_a_command_that_cannot_be_run_here_is_one_all_the_same(arguments: list[s
         load_recipe(recipe, {})
 
 
-@pytest.mark.parametrize("program", [program for _, program in PROGRAMS], ids=[page for page, _ in PROGRAMS])
-def test_program(program: str) -> None:
-    exec(compile(program, "program", "exec"), {"__name__": "__main__"})
+@pytest.mark.parametrize("page", [page for page in PAGES if page != EXTENDING and blocks(page, "python")])
+def test_the_programs_of_a_page_in_order(page: str) -> None:
+    names = {"__name__": "__main__"}
+    for program in blocks(page, "python"):
+        exec(compile(program, "program", "exec"), names)
 
 
 def test_the_page_on_augmentation_names_every_one() -> None:

@@ -285,11 +285,12 @@ def test_ghost_groups_equal_autograd_of_separate_batches(
         # The gradient of a sum has stride 0 everywhere.
         (y.sum() if loss == "sum" else (y * upstream).sum()).backward()
         results.append([y.detach(), own.grad, *(None if p is None else p.grad for p in parameters)])
-    for ours, theirs in zip(*results, strict=True):
+    # Gradients of parameters are sums over all values, whose rounding errors add up.
+    for ours, theirs, error in zip(*results, (1e-5, 1e-5, 5e-5, 5e-5), strict=True):
         if theirs is None:
             assert ours is None
         else:
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=error)
 
 
 @given(examples=st.integers(2, 7), size=st.integers(2, 8), seed=seeds, offset=st.sampled_from([0.0, 100.0]))
