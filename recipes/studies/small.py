@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import load_file
 
 BASELINE = "baseline-small"
-RECIPES = (BASELINE, "moex-small", "weak-augment-small", "cnsn-small", "mode-norm-small", "vh-mixup-small",
-           "four-things-small", "snapshot-small")  # fmt: skip
+RECIPES = (BASELINE, "moex-small", "moex-cutmix-small", "weak-augment-small", "cnsn-small", "mode-norm-small",
+           "vh-mixup-small", "four-things-small", "snapshot-small")  # fmt: skip
 Tested = tuple[np.ndarray, np.ndarray]
 """Whether each test image is classified correctly, and its cross-entropy."""
 
