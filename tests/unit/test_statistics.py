@@ -285,7 +285,8 @@ def test_ghost_groups_equal_autograd_of_separate_batches(
         # The gradient of a sum has stride 0 everywhere.
         (y.sum() if loss == "sum" else (y * upstream).sum()).backward()
         results.append([y.detach(), own.grad, *(None if p is None else p.grad for p in parameters)])
-    # Gradients of parameters are sums over all values, whose rounding errors add up.
+    # The kernel keeps a float32 mean of shifted values. Its error times the number of values is in the gradient of the
+    # weight: 1.3e-5 for 48 values, where torch has 9e-7.
     for ours, theirs, error in zip(*results, (1e-5, 1e-5, 5e-5, 5e-5), strict=True):
         if theirs is None:
             assert ours is None
