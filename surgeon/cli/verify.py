@@ -8,7 +8,7 @@ from rich.table import Table
 
 from surgeon.cli import output
 from surgeon.cli.options import Checkpoint, Json
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.models.hub import repository_of
 
 
@@ -24,8 +24,8 @@ def verify(
     if not checkpoint.is_dir() and repository_of(str(checkpoint)) is None:
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
     with output.working(f"Verifying {checkpoint}…"):
-        from surgeon.checkpoint import folder_of
-        from surgeon.verification import verify as run
+        from surgeon.checkpoint.folder import folder_of
+        from surgeon.commands.verify import verify as run
 
         result = run(folder_of(checkpoint))
     if as_json:

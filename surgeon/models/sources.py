@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from surgeon.errors import SurgeonError, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, did_you_mean, listing
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into, other_class_count
 from surgeon.models.hub import careful, not_loaded, stop_waiting_for_unreachable_hub

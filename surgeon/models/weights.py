@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from surgeon.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
 
 if TYPE_CHECKING:
     from pathlib import Path

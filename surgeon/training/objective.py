@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surgeon.augment.pipeline import Augmentation
-from surgeon.layers.moex import MomentExchange
-from surgeon.losses import jensen_shannon
+from surgeon.inserts.moex.layer import MomentExchange
+from surgeon.inserts.moex.loss import jensen_shannon
 from surgeon.surgery.branches import branch
 
 Network = Callable[[Tensor], Any]

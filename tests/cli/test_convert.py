@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import surgeon
-from surgeon.checkpoint import load_checkpoint
+from surgeon.checkpoint.folder import load_checkpoint
 from surgeon.models.sources import example_inputs, load_model
 from surgeon.surgery import parity
 from tests.cli.running import FILES, contents, document, done, invoke, operations, refusal
@@ -199,7 +199,7 @@ def test_an_existing_checkpoint_is_kept_unless_told(here: Path) -> None:
 def test_an_existing_destination_is_refused_before_any_work(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "out").mkdir()
     (here / "out" / "notes.txt").write_text("mine")
-    monkeypatch.setattr("surgeon.checkpoint.open_model", lambda *_, **__: pytest.fail("the model was opened"))
+    monkeypatch.setattr("surgeon.checkpoint.folder.open_model", lambda *_, **__: pytest.fail("the model was opened"))
     assert "already exists" in refusal(*RESNET20, "--bn", "ghost", "-o", "out")
 
 

@@ -19,11 +19,11 @@ from safetensors.torch import load_file
 
 import surgeon
 from surgeon.augment.base import Kind, augments
-from surgeon.errors import SurgeonError
+from surgeon.checkpoint.record import read_surgery
+from surgeon.core.errors import SurgeonError
 from surgeon.inserts import inserts
 from surgeon.models.cifar import digits_resnet8
 from surgeon.norms import norms
-from surgeon.record import read_surgery
 from tests.cli.running import Process, command, document, done, invoke, refusal
 
 DIGITS = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "--batch-size", 20, "--workers", 0)
@@ -457,7 +457,7 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
 
 @pytest.mark.parametrize(("images", "batch"), [(2, 2), (8, 8), (20, 8), (100, 16), (127, 16), (128, 32), (5000, 64)])
 def test_few_images_make_smaller_batches(images: int, batch: int) -> None:
-    from surgeon.training.run import default_batch
+    from surgeon.commands.finetune.run import default_batch
 
     assert default_batch(images) == batch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from tests.cli.running import PAUSE_AFTER_WRITING_THE_WEIGHTS, Process, command, contents, invoke, run, sentence
 
 # --- Ctrl-C
@@ -19,7 +19,7 @@ def test_ctrl_c_at_any_moment(moment: str, here: Path, monkeypatch: pytest.Monke
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"surgeon.checkpoint.{moment}", interrupt)
+    monkeypatch.setattr(f"surgeon.checkpoint.folder.{moment}", interrupt)
     outcome = invoke("convert", "digits-resnet8", "--bn", "example-weighted", "-o", "out")
     assert outcome.code == 130
     assert outcome.stdout == ""
@@ -57,7 +57,7 @@ def test_an_unforeseen_error_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a first line\nand a second")
 
-    monkeypatch.setattr("surgeon.checkpoint.open_model", fail)
+    monkeypatch.setattr("surgeon.checkpoint.folder.open_model", fail)
     said = sentence(invoke("inspect", "digits-resnet8"), code=1)
     assert said.startswith("Unexpected ZeroDivisionError: a first line. Run again")
     assert "SURGEON_DEBUG=1" in said

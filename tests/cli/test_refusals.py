@@ -84,7 +84,7 @@ def test_a_folder_that_is_not_there(model: str) -> None:
 def test_a_wrong_rewrite_is_told_before_the_model_is_opened(
     rewrite: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surgeon.checkpoint.open_model", lambda *_, **__: pytest.fail("the model was opened"))
+    monkeypatch.setattr("surgeon.checkpoint.folder.open_model", lambda *_, **__: pytest.fail("the model was opened"))
     said = refusal("convert", "resnet18", RANDOM, "--bn", rewrite)
     for part in expected:
         assert part in said

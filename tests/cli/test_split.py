@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import surgeon
-from surgeon.checkpoint import load_checkpoint, open_model
+from surgeon.checkpoint.folder import load_checkpoint, open_model
 from surgeon.surgery.branches import Mixing, mix_branches, mix_of, mixed, split_layers
 from tests.cli.running import document, done, invoke, operations, refusal
 from tests.helpers import randn

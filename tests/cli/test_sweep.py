@@ -182,10 +182,10 @@ def test_a_finished_sweep_is_not_computed_again(tmp_path: Path, monkeypatch: pyt
     first = document(*arguments)
     journal = (tmp_path / "out" / "journal.jsonl").read_bytes()
     monkeypatch.setattr(
-        "surgeon.sweeping.axis.AlphaAxis.logits", lambda *_, **__: pytest.fail("images were predicted again")
+        "surgeon.measuring.axes.AlphaAxis.logits", lambda *_, **__: pytest.fail("images were predicted again")
     )
     monkeypatch.setattr(
-        "surgeon.sweeping.investigation.learn_alphas", lambda *_, **__: pytest.fail("alphas were learned again")
+        "surgeon.commands.sweep.investigation.learn_alphas", lambda *_, **__: pytest.fail("alphas were learned again")
     )
     assert without_times(document(*arguments)) == without_times(first)
     assert without_times(json.loads((tmp_path / "out" / "result.json").read_text())) == without_times(first)
@@ -384,7 +384,7 @@ def test_refusals(options: list[str], expected: str) -> None:
 
 
 def test_wrong_words_are_told_before_the_network_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surgeon.checkpoint.open_model", lambda *_, **__: pytest.fail("the model was opened"))
+    monkeypatch.setattr("surgeon.checkpoint.folder.open_model", lambda *_, **__: pytest.fail("the model was opened"))
     for options in (["--metric", "x"], ["--method", "x"], ["--alpha", "x"], ["--apply"], ["--precision", "x"]):
         refusal("sweep", *DIGITS, *options)
 
@@ -392,7 +392,7 @@ def test_wrong_words_are_told_before_the_network_is_opened(monkeypatch: pytest.M
 def test_a_folder_with_other_things_in_it_is_refused_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    monkeypatch.setattr("surgeon.checkpoint.open_model", lambda *_, **__: pytest.fail("the model was opened"))
+    monkeypatch.setattr("surgeon.checkpoint.folder.open_model", lambda *_, **__: pytest.fail("the model was opened"))
     assert "already exists" in refusal(*QUICK, "-o", tmp_path / "mine")
     assert contents(tmp_path / "mine") == {"notes.txt": b"mine"}
     assert "is not a folder" in refusal(*QUICK, "-o", tmp_path / "mine" / "notes.txt")

@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 import surgeon
-from surgeon.checkpoint import open_model
+from surgeon.checkpoint.folder import open_model
 
 
 def converted(rewrite: str = "example-weighted:alpha=0.5") -> nn.Module:

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from surgeon.losses import jensen_shannon
+from surgeon.inserts.moex.loss import jensen_shannon
 from tests.helpers import randn
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
+from surgeon.core.registry import PluginWarning, Registry
 from surgeon.norms import norms
-from surgeon.registry import PluginWarning, Registry
 
 INIT = """
-from surgeon.registry import Registry
+from surgeon.core.registry import Registry
 
 things = Registry("thing", __name__)
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.report import svg
 from surgeon.report.training import training_page, training_picture
 from surgeon.results import FineTuning

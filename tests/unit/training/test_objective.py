@@ -9,7 +9,7 @@ from torch import nn
 
 import surgeon
 from surgeon.augment.pipeline import Augmentation, build
-from surgeon.losses import jensen_shannon
+from surgeon.inserts.moex.loss import jensen_shannon
 from surgeon.models.sources import Preprocessing
 from surgeon.training.objective import Objective
 from tests.helpers import SmallResNet, randn
