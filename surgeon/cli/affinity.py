@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, options, output
-from surgeon.cli.groups import Images, Opening, unfolded
+from surgeon.cli.groups import ChoosingImages, Opening, unfolded
 from surgeon.core.errors import count
 from surgeon.report.wording import difference, preprocessing_text
 
@@ -36,7 +36,7 @@ def affinity(
     seed: options.Seed = 0,
     as_json: options.Json = False,
     *,
-    images: Images,
+    images: ChoosingImages,
     opening: Opening,
 ) -> None:
     """Accuracy on augmented minus on clean images: near 0, an augmentation looks like what the network knows."""
@@ -62,6 +62,7 @@ def _describe(result: Affinity) -> None:
         f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}: "
         f"{result.clean_accuracy:.2%} of {count(result.images, 'clean image')}"
     )
+    output.warn(result.warnings)
     output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
     for name, reason in result.left_out.items():
         output.say(f"  [yellow]note:[/] left out {escape(name)}: {escape(reason)}")

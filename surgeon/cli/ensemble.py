@@ -113,6 +113,7 @@ def ensemble(
 
 def _describe(result: Ensemble, folder: Path | None) -> None:
     output.say(f"[bold]{len(result.members)} members[/] on {escape(result.data)}, split {escape(result.split)}")
+    output.warn(result.warnings)
     for text in dict.fromkeys(preprocessing_text(member.preprocessing) for member in result.members):
         output.say(f"  preprocessing  {text}")
     if result.tta:

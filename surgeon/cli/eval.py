@@ -39,7 +39,13 @@ def evaluate(
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
     temperature: Annotated[
-        bool, typer.Option("--temperature", help="Also write a checkpoint with the fitted temperature.")
+        bool,
+        typer.Option(
+            "--temperature", help="Fit a temperature on validation images; store it in a checkpoint if it helps."
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --temperature: store it even if its gain may be noise.")
     ] = False,
     folder: Annotated[
         Path | None,
@@ -55,6 +61,8 @@ def evaluate(
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
+    if force and not temperature:
+        raise SurgeonError("--force stores a temperature whose gain may be noise: pass --temperature too.")
     if temperature and folder is None:
         raise SurgeonError("--temperature writes a checkpoint and needs a place for it.", "Pass one with -o DIR.")
     if temperature and branch == "aux":
@@ -72,7 +80,7 @@ def evaluate(
     loaded = opening.open(model)
     with taking_branch(loaded.model, branch, share, mix_logits), output.progress_bar("images/s") as bar:
         result = run_evaluation(
-            loaded, request, bar, save_logits=save_logits, output=folder, with_temperature=temperature
+            loaded, request, bar, save_logits=save_logits, output=folder, with_temperature=temperature, force=force
         )
     if as_json:
         output.emit_json(result.model_dump_json(indent=2))
@@ -85,6 +93,7 @@ def evaluate(
 def _describe(result: Evaluation, other_precision: bool) -> None:
     images = result.preprocessing
     output.say(f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}")
+    output.warn(result.warnings)
     if result.rewrites:
         output.say(f"  rewrites       {escape(result.rewrites)}")
     if result.prediction_by:
@@ -109,7 +118,8 @@ def _describe(result: Evaluation, other_precision: bool) -> None:
     if result.logits_file:
         output.say(f"Logits: {result.logits_file}")
     if result.checkpoint:
-        output.say(f"Checkpoint with temperature {result.metrics.temperature:.4f}: {result.checkpoint}")
+        output.say(escape(result.decision))
+        output.say(f"Checkpoint: {escape(result.checkpoint)}")
 
 
 def _table(result: Evaluation) -> Table:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from surgeon.cli import completion, options, output
 from surgeon.core.errors import SurgeonError, count
-from surgeon.report.wording import left_out_text, preprocessing_text
+from surgeon.report.wording import figure, left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
     from surgeon.models.sources import LoadedModel
@@ -240,6 +240,8 @@ class Told:
 
 def describe(result: FineTuning, folder: Path) -> None:
     """Tell people what came out."""
+    from surgeon.report.training import rows_of
+
     output.say(f"  rewrites       {escape(result.rewrites) or 'none'}")
     output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
     held_back = " (a tenth of the training images)" if result.held_back else ""
@@ -252,11 +254,10 @@ def describe(result: FineTuning, folder: Path) -> None:
     table = Table()
     for column in ("images", "accuracy", "cross-entropy", "ECE"):
         table.add_column(column, justify="left" if column == "images" else "right")
-    for name, metrics in (("validation, as trained", result.validation), ("test, once, as saved", result.test)):
-        if metrics is not None:
-            table.add_row(
-                name, f"{metrics.accuracy:.2%}", f"{metrics.cross_entropy:.4f}", f"{metrics.value('ece'):.4f}"
-            )
+    for row in rows_of(result):
+        views = f", {row.tta} views" if row.tta else ""
+        figures = (figure(name, row.metrics.value(name)) for name in ("accuracy", "cross-entropy", "ece"))
+        table.add_row(f"{row.split}, {row.setting}{views}", *figures)
     output.show(table)
     if result.test is None:
         output.say("There are no test images: what was chosen by the validation images looks too good on them.")

@@ -74,6 +74,13 @@ class Images:
         )
 
 
+@dataclass(frozen=True)
+class ChoosingImages(Images):
+    """The same for a command that chooses something by them."""
+
+    split: options.ChoosingSplit = None
+
+
 def _numbers(text: str | None, option: str) -> tuple[float, ...] | None:
     if text is None:
         return None

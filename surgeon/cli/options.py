@@ -44,6 +44,10 @@ Data = Annotated[
     ),
 ]
 Split = Annotated[str | None, typer.Option("--split", metavar="S", help="Default: test, else validation.")]
+ChoosingSplit = Annotated[
+    str | None,
+    typer.Option("--split", metavar="S", help="To choose on. Default: validation, else half of test or of all images."),
+]
 Limit = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help="Only N images, each class in its share.")
 ]

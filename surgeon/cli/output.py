@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
@@ -34,6 +34,12 @@ people = Console(stderr=True, highlight=False, soft_wrap=True, quiet=not is_firs
 def say(text: str) -> None:
     """A line for the person at the terminal."""
     people.print(text)
+
+
+def warn(sentences: Iterable[str]) -> None:
+    """What to beware of in a result."""
+    for sentence in sentences:
+        say(f"  [yellow]warning:[/] {escape(sentence)}")
 
 
 def show(*tables: Table) -> None:

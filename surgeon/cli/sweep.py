@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
-from surgeon.cli.groups import Images, Opening, unfolded
+from surgeon.cli.groups import ChoosingImages, Opening, unfolded
 from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text
 
@@ -72,7 +72,12 @@ def sweep(
         str | None,
         typer.Option("--layers", metavar="SELECTOR", help="Only these layers, if the model is not converted yet."),
     ] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Write the best setting as a checkpoint to DIR.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write a checkpoint to DIR, with the best setting if its gain is real.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Store the best setting even if its gain may be noise; implies --apply.")
+    ] = False,
     temperature: Annotated[
         bool, typer.Option("--temperature", help="Also store the fitted temperature there; implies --apply.")
     ] = False,
@@ -89,7 +94,7 @@ def sweep(
     merge: options.MergeHow = "logits",
     as_json: options.Json = False,
     *,
-    images: Images,
+    images: ChoosingImages,
     opening: Opening,
 ) -> None:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
@@ -109,7 +114,8 @@ def sweep(
     if share is None and mix_logits:
         raise SurgeonError("--mix-logits says how to mix both branches: it goes with --lambda.")
     metrics[metric]
-    if (apply or temperature) and folder is None:
+    apply = apply or temperature or force
+    if apply and folder is None:
         raise SurgeonError("--apply writes a checkpoint, but there is no folder for it.", "Pass one with -o DIR.")
     check_model_name(model)
     with output.working("Loading torch and timm…"):
@@ -127,8 +133,9 @@ def sweep(
         confirm_split=confirm_split,
         learn=tuple(kind for kind, wanted in kinds.items() if wanted),
         layers=layers,
-        apply=apply or temperature,
+        apply=apply,
         temperature=temperature,
+        force=force,
         output=folder,
         overwrite=overwrite,
     )
@@ -152,6 +159,7 @@ def describe(result: Sweep, folder: Path | None) -> None:
     from surgeon.report.curves import sweep_in_terminal
 
     output.say(f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}")
+    output.warn(result.warnings)
     if result.preprocessing is not None:
         output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
     if result.tta:
@@ -175,7 +183,10 @@ def describe(result: Sweep, folder: Path | None) -> None:
     else:
         output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
     if result.checkpoint is not None:
-        output.say(f"Checkpoint ({result.best}): {result.checkpoint}")
+        output.say(f"• {escape(result.decision)}")
+        if result.kept != result.best:
+            output.say("  Pass --force to store it anyway.")
+        output.say(f"Checkpoint ({result.kept}): {escape(result.checkpoint)}")
 
 
 def _table_of_points(result: Sweep, narrow: bool) -> Table:

@@ -26,6 +26,7 @@ from surgeon.augment.pipeline import Augmentation, build
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import UnreadableImageError
 from surgeon.data.loaders import usable_cores
+from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.setup import Request, Task, prepare
 from surgeon.metrics import compare
 from surgeon.models.sources import LoadedModel, Preprocessing
@@ -97,7 +98,8 @@ def run_affinity(
 ) -> Affinity:
     """Predict every image clean and in each augmentation; without specs, in all that can be applied."""
     start = time.perf_counter()
-    task = prepare(loaded, request)
+    choosing = images_to_choose_on(request)
+    task = prepare(loaded, request, choosing.images)
     chosen, left_out = _build(specs, task)
     clean, seen = _Seen(), {spec: _Seen() for spec in chosen}
     bad: list[str] = []
@@ -117,6 +119,7 @@ def run_affinity(
         model=loaded.name,
         data=request.data,
         split=task.image_set.split,
+        warnings=choosing.warnings,
         preprocessing=task.preprocessing,
         seed=seed,
         images=len(clean.values()),

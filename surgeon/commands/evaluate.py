@@ -16,11 +16,13 @@ from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batch
-from surgeon.measuring.comparison import gain_over
+from surgeon.measuring.choosing import images_to_choose_on
+from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.error_analysis import break_down
 from surgeon.measuring.predicting import score
 from surgeon.measuring.setup import Request, Task, prepare
-from surgeon.metrics import Metrics, Scores, metrics, summarise
+from surgeon.measuring.storing import Decision, decide
+from surgeon.metrics import Scores, metrics, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
 from surgeon.results import AgainstOneView, Evaluation
@@ -41,24 +43,37 @@ def run_evaluation(
     save_logits: Path | None = None,
     output: Path | None = None,
     with_temperature: bool = False,
+    force: bool = False,
     images: ImageSet | None = None,
 ) -> Evaluation:
     """Evaluate a network on a data set; with several views, also on one for comparison.
 
-    A report is written to the folder `output`, and `with_temperature` a checkpoint with the fitted one beside it.
+    A report is written to the folder `output`, and `with_temperature` a checkpoint beside it, which has the fitted
+    one if its gain is beyond noise. It is fitted on the images that settings are chosen on.
     """
     processes = Processes.launched()
+    warnings: tuple[str, ...] = ()
+    if with_temperature and images is None:
+        choosing = images_to_choose_on(request)
+        images, warnings = choosing.images, choosing.warnings
     task = prepare(loaded, request, images)
     measured = _measure(task, processes, progress, keep_logits=save_logits is not None)
     one_view = _measure(task.with_one_view(), processes, progress) if task.views else None
     figures = summarise(measured.scores)
 
     checkpoint_folder = output / CHECKPOINT if output is not None and with_temperature else None
+    temperature_gain, decision = None, Decision(False, "")
+    if checkpoint_folder is not None:
+        if figures.temperature is None:
+            raise SurgeonError("The cross-entropy is infinite at every temperature, so there is none to store.")
+        temperature_gain = gain_of_temperature(measured.scores)
+        decision = decide(f"A temperature of {figures.temperature:.4f}", temperature_gain, force=force)
     plan = getattr(loaded.model, "surgery", None)
     result = Evaluation(
         model=loaded.name,
         data=request.data,
         split=task.image_set.split,
+        warnings=warnings,
         rewrites=plan.summary() if plan is not None else "",
         prediction_by=prediction_by(task.model),
         preprocessing=task.preprocessing,
@@ -73,6 +88,8 @@ def run_evaluation(
         seconds=measured.seconds,
         images_per_second=len(measured.scores) / measured.seconds,
         logits_file=str(save_logits) if save_logits is not None else None,
+        temperature_gain=temperature_gain,
+        decision=decision.reason,
         checkpoint=str(checkpoint_folder) if checkpoint_folder is not None else None,
     )
 
@@ -80,7 +97,7 @@ def run_evaluation(
         if save_logits is not None:
             _write(measured.logits, save_logits)
         if checkpoint_folder is not None:
-            _save(loaded, figures, f"{request.data}, split {task.image_set.split}", checkpoint_folder)
+            _save(loaded, result, decision, checkpoint_folder)
         if output is not None:
             _report(result, output)
 
@@ -145,16 +162,18 @@ def _against(one_view: _Measured, measured: _Measured) -> AgainstOneView:
     )
 
 
-def _save(loaded: LoadedModel, figures: Metrics, images: str, folder: Path) -> None:
-    """The network as it is, with the fitted temperature on top of the one it may have."""
-    if figures.temperature is None:
-        raise SurgeonError("The cross-entropy is infinite at every temperature, so there is none to store.")
-    set_temperature(loaded.model, (temperature_of(loaded.model) or 1.0) * figures.temperature)
+def _save(loaded: LoadedModel, result: Evaluation, decision: Decision, folder: Path) -> None:
+    """The network as it is, with the fitted temperature on top of the one it may have if that was decided."""
+    figures = result.metrics
+    if decision.stored and figures.temperature is not None:
+        set_temperature(loaded.model, (temperature_of(loaded.model) or 1.0) * figures.temperature)
     finding = (
-        f"{images}, {figures.images:,} images: a temperature of {figures.temperature:.4f}, fitted on them, takes the "
-        f"cross-entropy from {figures.cross_entropy:.4f} to {figures.scaled_cross_entropy:.4f}."
+        f"{result.data}, split {result.split}, {figures.images:,} images: a temperature of {figures.temperature:.4f}, "
+        f"fitted on them, takes the cross-entropy from {figures.cross_entropy:.4f} to "
+        f"{figures.scaled_cross_entropy:.4f}."
     )
-    checkpoint.save(loaded.model, folder, origin=loaded.origin, findings=[finding], overwrite=True)
+    findings = (finding, *result.warnings, decision.reason)
+    checkpoint.save(loaded.model, folder, origin=loaded.origin, findings=findings, overwrite=True)
 
 
 def _write(kept: list[tuple[Tensor, Batch]], path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from surgeon.metrics import Metric, Scores, compare_scores
+import math
+from dataclasses import replace
+
+from surgeon.metrics import Metric, PairedComparison, Scores, TemperatureFit, compare_scores, metrics
+from surgeon.metrics.interval import compare_images
 from surgeon.results import Gain
 
 
@@ -10,10 +14,24 @@ def gain_over(
     baseline: Scores, candidate: Scores, metric: Metric, fitted_on: tuple[Scores, Scores] | None = None
 ) -> Gain:
     """The gain of a candidate; `fitted_on` are candidate's and baseline's scores that temperatures are fitted on."""
-    compared = compare_scores(metric, candidate, baseline, fitted_on)
+    return _as_gain(metric.name, metric.higher_is_better, compare_scores(metric, candidate, baseline, fitted_on))
+
+
+def gain_of_temperature(scores: Scores, fitted_on: Scores | None = None) -> Gain:
+    """What dividing the logits by the fitted temperature does to the cross-entropy of the same network.
+
+    Without `fitted_on` it is fitted on the compared images.
+    """
+    scaled = scores.images(fitted_on)
+    unscaled = replace(scaled, elsewhere=TemperatureFit(1.0, math.nan))
+    metric = metrics["scaled-cross-entropy"]
+    return _as_gain("cross-entropy", metric.higher_is_better, compare_images(metric, scaled, unscaled))
+
+
+def _as_gain(metric: str, higher_is_better: bool, compared: PairedComparison) -> Gain:
     return Gain(
-        metric=metric.name,
-        higher_is_better=metric.higher_is_better,
+        metric=metric,
+        higher_is_better=higher_is_better,
         images=compared.images,
         difference=compared.difference,
         low=compared.low,

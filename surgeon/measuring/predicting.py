@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from surgeon.core.devices import Precision, computing_in, keep_heap
-from surgeon.core.errors import SurgeonError, listing
 from surgeon.data.loaders import Batch
 from surgeon.layers.running import evaluating
+from surgeon.measuring.batches import as_batches, check_logits, checked_network, refusing_other_types
 from surgeon.metrics import Metrics, Scores, summarise
 from surgeon.views import Forward, Merge, Views, predict_each
 
@@ -46,27 +46,29 @@ class Manner:
     def logits(self, forward: Forward, images: Tensor) -> list[Tensor]:
         """The predictions of each setting that `forward` goes through."""
         images = images.to(self.device, non_blocking=True)
-        if self.views is None:
-            predictions = forward(images)
-        else:
-            large = images.shape[-1] * images.shape[-2] > LARGE_IMAGE
-            rows = ROWS_OF_LARGE_IMAGES if large else ROWS_OF_SMALL_IMAGES
-            predictions = predict_each(forward, images, self.views, self.merge, rows)
+        with refusing_other_types(images):
+            if self.views is None:
+                predictions = forward(images)
+            else:
+                large = images.shape[-1] * images.shape[-2] > LARGE_IMAGE
+                rows = ROWS_OF_LARGE_IMAGES if large else ROWS_OF_SMALL_IMAGES
+                predictions = predict_each(forward, images, self.views, self.merge, rows)
         for logits in predictions:
-            if not isinstance(logits, Tensor):
-                raise SurgeonError(
-                    f"The network answers with a {type(logits).__name__}, not with one tensor of logits.",
-                    "Wrap it in a module that gives the logits alone.",
-                )
+            check_logits(logits, len(images))
         return [logits.float().cpu() for logits in predictions]
 
 
 def evaluate(model: nn.Module, batches: Iterable[Any]) -> Metrics:
-    """All metrics of a network on any iterable of (images, labels), such as a DataLoader.
+    """All metrics of a network that gives one row of logits per image, on any iterable of (images, labels).
 
-    Images are preprocessed as the network expects them. It is evaluated where it is and left as it was.
+    It is evaluated where it is and left as it was.
+
+    Args:
+        model: Any network that classifies images.
+        batches: Such as a DataLoader: images as one tensor, preprocessed as the network expects them, and one class
+            number per image; or dictionaries with "image" and "label".
     """
-    return summarise(score(model, batches))
+    return summarise(score(checked_network(model), batches))
 
 
 def score(
@@ -85,35 +87,3 @@ def score(
             if watch is not None:
                 watch(logits, batch)
     return scores
-
-
-IMAGE_KEYS = ("image", "images", "img", "pixel_values")
-LABEL_KEYS = ("label", "labels", "target", "targets")
-
-
-def _as_batch(item: Any, first: int) -> Batch:
-    """From a pair, or from a dictionary with the names that Hugging Face's data sets use."""
-    if isinstance(item, Mapping):
-        keys = [next((key for key in known if key in item), None) for known in (IMAGE_KEYS, LABEL_KEYS)]
-        parts = [item[key] for key in keys if key is not None]
-        found = f"dictionary of {listing(item)}"
-    else:
-        parts = list(item[:2]) if isinstance(item, Sequence) else []
-        found = type(item).__name__
-    if len(parts) < 2:
-        raise SurgeonError(
-            f"Batches have to be (images, labels), and this one is a {found}.",
-            'Pairs will do, and dictionaries with "image" and "label".',
-        )
-    images, labels = parts
-    return Batch(images, labels, torch.arange(first, first + len(labels)))
-
-
-def as_batches(given: Iterable[Any]) -> Iterator[Batch]:
-    """Batches that hold images, from anything that gives (images, labels)."""
-    seen = 0
-    for item in given:
-        batch = item if isinstance(item, Batch) else _as_batch(item, seen)
-        seen += len(batch.labels)
-        if len(batch.labels):
-            yield batch

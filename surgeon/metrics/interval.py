@@ -115,11 +115,15 @@ def compare_scores(
     images, and the interval includes how much the fit depends on them.
     """
     on_candidate, on_baseline = fitted_on or (None, None)
-    first, second = candidate.images(on_candidate), baseline.images(on_baseline)
+    return compare_images(metric, candidate.images(on_candidate), baseline.images(on_baseline))
+
+
+def compare_images(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> PairedComparison:
+    """Compare two methods by any metric, by what is known of each image."""
     if metric.per_image is None:
-        return _compare_by_groups(metric, first, second)
-    _, mine, theirs = np.intersect1d(first.indices, second.indices, assume_unique=True, return_indices=True)
-    numbers = metric.per_image(first)[mine], metric.per_image(second)[theirs]
+        return _compare_by_groups(metric, candidate, baseline)
+    _, mine, theirs = np.intersect1d(candidate.indices, baseline.indices, assume_unique=True, return_indices=True)
+    numbers = metric.per_image(candidate)[mine], metric.per_image(baseline)[theirs]
     return compare(*numbers, higher_is_better=metric.higher_is_better)
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surgeon.core.errors import count
 from surgeon.report import picture, svg, wording
 from surgeon.report.frame import heading, render
+from surgeon.results import Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from surgeon.results import FineTuning
+    from surgeon.results import Epoch, FineTuning
 
 CYCLE_END = "end of a cycle: a snapshot"
+MOST_STEPS = 300
+"""Of so many a curve is drawn."""
 FAR_ABOVE = 5
 """A cross-entropy of so many times the largest training loss is off the scale."""
 
@@ -25,13 +28,13 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Curve(NamedTuple):
-    """One measure by epoch, where it was taken."""
+    """One measure by epoch, where it was taken; a step lies between two of them."""
 
     name: str
-    points: dict[int, float]
+    points: dict[float, float]
 
     @property
-    def finite(self) -> dict[int, float]:
+    def finite(self) -> dict[float, float]:
         return {epoch: value for epoch, value in self.points.items() if math.isfinite(value)}
 
 
@@ -78,13 +81,25 @@ def training_page(result: FineTuning) -> str:
         result,
         result=result,
         headline=_headline(result),
+        rows=rows_of(result),
         charts=[chart for chart in charts.values() if chart],
         not_drawn=[title for title, chart in charts.items() if not chart],
         cycle_ends=_cycle_ends(result),
         rate_text=_rate_text,
+        rates_of=lambda epoch: _rates_of(epoch, _slow_head(result)),
         recipe={key: _setting(value) for key, value in result.recipe.items()},
         facts=_facts(result),
     )
+
+
+def rows_of(result: FineTuning) -> tuple[Measured, ...]:
+    """What was measured, split by split; of a run that was recorded before both settings were, what there is."""
+    if result.figures:
+        return result.figures
+    rows = [Measured(split="validation", setting="as trained", metrics=result.validation)]
+    if result.test is not None:
+        rows.append(Measured(split="test", setting="as saved", tta=result.tta, metrics=result.test))
+    return tuple(rows)
 
 
 def _cycle_ends(result: FineTuning) -> list[int]:
@@ -105,13 +120,44 @@ def _panels(result: FineTuning) -> list[Panel]:
         Curve("training, as augmented", {epoch.number: epoch.accuracy for epoch in epochs}),
         Curve("validation", {number: metrics.accuracy for number, metrics in looked_at.items()}),
     )
-    rates = Curve("learning rate", {epoch.number: epoch.learning_rate for epoch in epochs})
-    highest = max(rates.finite.values(), default=0.0)
+    rates = _rates(result)
+    highest = max((value for curve in rates for value in curve.finite.values()), default=0.0)
     return [
         Panel("loss", "loss", "cross-entropy", losses, _close_up(*losses)),
         Panel("accuracy", "accuracy", "accuracy", accuracies),
-        Panel("rate", "learning rate", "learning-rate", (rates,), (0.0, 1.08 * highest) if highest else None),
+        Panel("rate", "learning rate", "learning-rate", rates, (0.0, 1.08 * highest) if highest else None),
     ]
+
+
+def _rates(result: FineTuning) -> tuple[Curve, ...]:
+    """Of backbone and head by step; one curve if they are the same."""
+    rates = {epoch.number: _rates_of(epoch, _slow_head(result)) for epoch in result.epochs}
+    backbone, head = (_by_step({number: of_epoch[part] for number, of_epoch in rates.items()}) for part in (0, 1))
+    if backbone == head:
+        return (Curve("backbone and head", head),) if head else ()
+    return tuple(Curve(name, points) for name, points in (("backbone", backbone), ("head", head)) if points)
+
+
+def _slow_head(result: FineTuning) -> bool:
+    return bool(result.recipe.get("head_lr", 1) < 1)
+
+
+def _rates_of(epoch: Epoch, slow_head: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Of backbone and head; of an older epoch there is one, the higher one, at its end."""
+    if epoch.learning_rate is None:
+        return epoch.backbone_rates, epoch.head_rates
+    return ((epoch.learning_rate,), ()) if slow_head else ((), (epoch.learning_rate,))
+
+
+def _by_step(rates: Mapping[int, Sequence[float]]) -> dict[float, float]:
+    """The rates at the ends of steps, thinned out to what can be seen; the last of each epoch stays."""
+    every = math.ceil(sum(map(len, rates.values())) / MOST_STEPS)
+    return {
+        number - (len(of_epoch) - step) / len(of_epoch): rate
+        for number, of_epoch in rates.items()
+        for step, rate in enumerate(of_epoch, 1)
+        if (len(of_epoch) - step) % every == 0
+    }
 
 
 def _close_up(training: Curve, validation: Curve) -> svg.Range | None:
@@ -163,7 +209,7 @@ def _chart(panel: Panel, ends: Sequence[int]) -> svg.Chart | None:
                     hollow=False,
                     chosen=False,
                     exact=value,
-                    text=f"epoch {epoch}, {curve.name}: {_figure(panel.metric, value)}",
+                    text=f"epoch {epoch:.4g}, {curve.name}: {_figure(panel.metric, value)}",
                 )
                 for epoch, value in curve.finite.items()
             ],
@@ -190,9 +236,9 @@ def _figure(metric: str, value: float) -> str:
     return _rate_text(value) if metric == "learning-rate" else wording.figure(metric, value)
 
 
-def _rate_text(value: float) -> str:
+def _rate_text(value: float | None) -> str:
     """A learning rate: they differ by orders of magnitude."""
-    return f"{value:.3g}"
+    return wording.MISSING if value is None else f"{value:.3g}"
 
 
 def _headline(result: FineTuning) -> list[str]:

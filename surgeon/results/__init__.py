@@ -17,7 +17,7 @@ from surgeon.results.evaluation import (
 )
 from surgeon.results.outputs import Export, Merging, Target
 from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
-from surgeon.results.training import Epoch, FineTuning
+from surgeon.results.training import Epoch, FineTuning, Measured
 
 __all__ = [
     "Affinity",
@@ -37,6 +37,7 @@ __all__ = [
     "Gain",
     "Learned",
     "Learning",
+    "Measured",
     "Member",
     "Merging",
     "Method",

@@ -32,6 +32,8 @@ class Affinity(Result):
     model: str
     data: str
     split: str
+    warnings: tuple[str, ...] = ()
+    """What to beware of in the images that it was chosen by."""
     preprocessing: Preprocessing
     seed: int
     images: int

@@ -71,6 +71,8 @@ class Ensemble(Result):
     schema_version: int = 1
     data: str
     split: str
+    warnings: tuple[str, ...] = ()
+    """What to beware of in the images that members were chosen on."""
     merge: Merge
     metric: str
     members: tuple[Member, ...]

@@ -78,6 +78,8 @@ class Evaluation(Result):
     model: str
     data: str
     split: str
+    warnings: tuple[str, ...] = ()
+    """What to beware of in the images that the temperature was fitted on."""
     rewrites: str
     prediction_by: str | None = None
     """Which branch of a split network predicted."""
@@ -94,5 +96,9 @@ class Evaluation(Result):
     seconds: float
     images_per_second: float
     logits_file: str | None = None
+    temperature_gain: Gain | None = None
+    """What the fitted temperature does to the cross-entropy, if it was to be stored."""
+    decision: str = ""
+    """Whether it was stored, and why, in a sentence."""
     checkpoint: str | None = None
-    """Where the network was written with the fitted temperature, if that was asked for."""
+    """Where the network was written, with the fitted temperature if its gain is real, if that was asked for."""

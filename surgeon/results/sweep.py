@@ -92,13 +92,22 @@ class Sweep(Result):
     """The original first, then the best single value, then what was learned."""
     best: str
     """The name of the best setting."""
+    kept: str | None = None
+    """The name of the setting that the network is left at, and that `--apply` stores: the best one if its gain is
+    beyond noise (or it was forced), else the original."""
+    decision: str = ""
+    """Why, in a sentence."""
     learned: tuple[Learned, ...] = ()
     temperature: float | None
-    """Fitted at the best setting on the choosing images."""
+    """Fitted at the kept setting on the choosing images."""
+    temperature_gain: Gain | None = None
+    """What it does to the cross-entropy at that setting, on the images held back if there are any."""
     summary: tuple[str, ...]
     """What it all means, in sentences."""
     choosing_images: int
     confirming_images: int
+    warnings: tuple[str, ...] = ()
+    """What to beware of in the images it was chosen on."""
     bad_images: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
     tta: str | None = None

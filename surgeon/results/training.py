@@ -16,13 +16,28 @@ class Epoch(Result):
     loss: float
     accuracy: float
     """On the training images as they were augmented; of mixed ones, the larger part counts."""
-    learning_rate: float
-    """At its end."""
+    backbone_rates: tuple[float, ...] = ()
+    """The learning rate of every step, in the fastest layer of the backbone; empty if that is frozen."""
+    head_rates: tuple[float, ...] = ()
+    """The same of the head."""
+    learning_rate: float | None = None
+    """Of epochs before rates were recorded by step: the highest of any parameter, at its end."""
     validation: Metrics | None
     seconds: float
     images_per_second: float
     left_out: int = 0
     """Images that could not be read."""
+
+
+class Measured(Result):
+    """A network on the images of a split."""
+
+    split: str
+    setting: str
+    """`as trained`, or `as saved`: with the settings that were chosen on the validation images."""
+    tta: str | None = None
+    """Several views of each image, if not one."""
+    metrics: Metrics
 
 
 class FineTuning(Result):
@@ -51,6 +66,8 @@ class FineTuning(Result):
     epochs: tuple[Epoch, ...]
     validation: Metrics
     """Of the network as it came out of training."""
+    figures: tuple[Measured, ...] = ()
+    """Both splits, both as trained and as saved: what the chosen settings did to each."""
     settings: tuple[str, ...]
     """What was then chosen on the validation images, in sentences."""
     sweeps: tuple[str, ...] = ()

@@ -33,7 +33,7 @@ from surgeon.training.images import FEWEST_IMAGES, AugmentedImages, Order, Train
 from surgeon.training.network import train_mode
 from surgeon.training.objective import Objective, Outcome
 from surgeon.training.recipe import Recipe
-from surgeon.training.schedule import Schedule
+from surgeon.training.schedule import Rates, Schedule
 from surgeon.training.state import STATE, State, load_state, save_state
 
 SECONDS_BETWEEN_SAVES = 120.0
@@ -58,6 +58,12 @@ class Running:
     images: float = 0.0
     seconds: float = 0.0
     left_out: float = 0.0
+    backbone_rates: list[float] = field(default_factory=list)
+    head_rates: list[float] = field(default_factory=list)
+
+    def add_rates(self, backbone: float | None, head: float | None) -> None:
+        self.backbone_rates += [] if backbone is None else [backbone]
+        self.head_rates += [] if head is None else [head]
 
     def add(self, loss: float, outcomes: Sequence[Outcome], images: int, seconds: float, left_out: int) -> None:
         examples = sum(outcome.examples for outcome in outcomes)
@@ -77,6 +83,7 @@ class Trainer:
     objective: Objective
     optimizer: Any
     schedule: Schedule
+    rates: Rates
     accelerator: Any
     processes: Processes
     recipe: Recipe
@@ -158,6 +165,7 @@ class Trainer:
     def _take_step(self, network: nn.Module, batch: TrainingBatch) -> tuple[float, list[Outcome]]:
         generator = self._seed_step()
         self.schedule.set(self.step)
+        self.running.add_rates(*self.rates.now(self.optimizer))
         # Unreadable images may have left too few for all parts.
         parts = min(self.recipe.accumulate, len(batch.labels) // FEWEST_IMAGES)
         outcomes = []
@@ -267,7 +275,8 @@ class Trainer:
                 number=number,
                 loss=float(sums[0] / sums[2]),
                 accuracy=float(sums[1] / sums[2]),
-                learning_rate=max(group["lr"] for group in self.optimizer.param_groups),
+                backbone_rates=tuple(running.backbone_rates),
+                head_rates=tuple(running.head_rates),
                 validation=metrics,
                 seconds=self.running.seconds,
                 images_per_second=float(sums[3]) / self.running.seconds,

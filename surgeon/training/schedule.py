@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
+
+from torch import nn
 
 from surgeon.training.recipe import Recipe
 
@@ -33,6 +36,22 @@ class Schedule:
 
     def set(self, step: int) -> None:
         self._scheduler.step_update(step % self.cycle)
+
+
+class Rates:
+    """The learning rates of a step: of the backbone, whose layers may differ, the highest, and of the head."""
+
+    def __init__(self, optimizer: Any, head: Collection[nn.Parameter]) -> None:
+        # By number: a state that is loaded puts other groups in the place of these.
+        groups = [{parameter in head for parameter in group["params"]} for group in optimizer.param_groups]
+        self._backbone = [number for number, of_head in enumerate(groups) if False in of_head]
+        self._head = [number for number, of_head in enumerate(groups) if True in of_head]
+
+    def now(self, optimizer: Any) -> tuple[float | None, float | None]:
+        """Of backbone and head; None for what is frozen."""
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        backbone, head = (max((rates[n] for n in numbers), default=None) for numbers in (self._backbone, self._head))
+        return backbone, head
 
 
 def make_optimizer(groups: list[dict[str, Any]], recipe: Recipe) -> Any:

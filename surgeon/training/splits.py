@@ -8,11 +8,10 @@ import numpy as np
 
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.images import ImageSet
-from surgeon.data.sources import WHOLE, MissingSplitError
-from surgeon.data.splits import limit, rest
+from surgeon.data.sources import WHOLE
+from surgeon.data.splits import limit
+from surgeon.measuring.choosing import hold_back, open_split
 from surgeon.measuring.setup import Request, open_images
-
-HELD_BACK = 0.1
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,15 @@ def open_splits(request: Request, train_images: int | None = None) -> Splits:
 
     Of what is left to train on, at most `train_images` are taken.
     """
-    whole = _open(request, "train")
+    whole = open_split(request, "train")
     if whole is None:
         whole = open_images(replace(request, split=None))
         if whole.split != WHOLE:
             raise SurgeonError(f"{whole.name!r} has no split 'train' to train on.", "Put training images into train/.")
-    validation, test = _open(request, "validation"), _open(request, "test")
+    validation, test = open_split(request, "validation"), open_split(request, "test")
     train = whole
     if validation is None:
-        train, validation = _hold_back(whole)
+        train, validation = hold_back(whole)
     for images in (validation, test):
         if images is not None:
             _check(train, images, request.limit)
@@ -47,27 +46,6 @@ def open_splits(request: Request, train_images: int | None = None) -> Splits:
     if train_images is not None:
         train = train.subset(limit(train.labels, train_images))
     return Splits(train, validation, test, held_back)
-
-
-def _open(request: Request, split: str) -> ImageSet | None:
-    try:
-        return open_images(replace(request, split=split))
-    except MissingSplitError:
-        return None
-
-
-def _hold_back(images: ImageSet) -> tuple[ImageSet, ImageSet]:
-    """Every class keeps at least one training image."""
-    numbers = np.bincount(images.labels)
-    eligible = np.flatnonzero(numbers[images.labels] > 1)
-    if len(eligible) == 0:
-        raise SurgeonError(
-            f"{images.name!r} has one image per class, so none can be held back for validation.",
-            "Give it a validation split, or more images.",
-        )
-    wanted = max(1, round(HELD_BACK * len(eligible)))
-    chosen = eligible[limit(images.labels[eligible], wanted)]
-    return images.subset(rest(len(images), chosen)), images.subset(chosen)
 
 
 def _check(train: ImageSet, images: ImageSet, limited_to: int | None) -> None:

@@ -57,7 +57,9 @@ class _Tracked:
 
     def epoch(self, epoch: Epoch) -> None:
         self.watcher.epoch(epoch)
-        values = {"train/loss": epoch.loss, "train/accuracy": epoch.accuracy, "learning_rate": epoch.learning_rate}
+        values = {"train/loss": epoch.loss, "train/accuracy": epoch.accuracy}
+        for part, rates in (("backbone", epoch.backbone_rates), ("head", epoch.head_rates)):
+            values |= {f"learning_rate/{part}": rates[-1]} if rates else {}
         if epoch.validation is not None:
             values |= {
                 "validation/accuracy": epoch.validation.accuracy,

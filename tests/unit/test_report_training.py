@@ -51,10 +51,10 @@ def drawing(html: str, key: str) -> str:
     return part[: part.index("</figure>")]
 
 
-def drawn(html: str, key: str, number: int) -> dict[int, float]:
+def drawn(html: str, key: str, number: int) -> dict[float, float]:
     """Epochs and exact values of a chart's line, by its number."""
     part = drawing(html, key).split(f'<g class="series-{number}')[1].split('<g class="series-')[0]
-    return {int(x): float(value) for x, value in re.findall(r'data-x="([^"]+)" data-value="([^"]+)"', part)}
+    return {float(x): float(value) for x, value in re.findall(r'data-x="([^"]+)" data-value="([^"]+)"', part)}
 
 
 def test_the_picture_is_a_png(record: FineTuning, tmp_path: Path) -> None:
@@ -71,6 +71,7 @@ def test_the_picture_is_a_png(record: FineTuning, tmp_path: Path) -> None:
 def test_every_number_of_the_page_is_the_records(record: FineTuning) -> None:
     page = Page(training_page(record))
     known = numbers_in(record.model_dump(mode="python"))
+    known |= {one.number - (5 - step) / 5 for one in record.epochs for step in range(1, 6)}
     shown = [float(value) for name in ("data-value", "data-x") for value in page.values(name)]
     assert len(shown) > 10
     assert {value for value in shown if math.isfinite(value)} <= known
@@ -87,7 +88,8 @@ def test_every_epoch_is_in_the_table_with_its_figures(record: FineTuning) -> Non
         metrics = one.validation
         validation = [metrics.cross_entropy, metrics.accuracy, metrics.ece] if metrics else [None] * 3
         expected = [
-            one.number, one.loss, one.accuracy, *validation, one.learning_rate, one.seconds, one.images_per_second
+            one.number, one.loss, one.accuracy, *validation, one.backbone_rates[-1], one.head_rates[-1], one.seconds,
+            one.images_per_second,
         ]  # fmt: skip
         assert values(row) == pytest.approx(expected, nan_ok=True)
 
@@ -97,7 +99,11 @@ def test_the_curves_go_through_the_records_values() -> None:
     html = training_page(record)
     assert drawn(html, "loss", 1) == {one.number: one.loss for one in record.epochs}
     assert drawn(html, "accuracy", 1) == {one.number: one.accuracy for one in record.epochs}
-    assert drawn(html, "rate", 1) == {one.number: one.learning_rate for one in record.epochs}
+    for line, field in ((1, "backbone_rates"), (2, "head_rates")):
+        steps = {
+            one.number - (4 - at) / 5: rate for one in record.epochs for at, rate in enumerate(getattr(one, field))
+        }
+        assert drawn(html, "rate", line) == pytest.approx(steps)
     looked_at = {one.number: one.validation for one in record.epochs if one.validation}
     assert set(looked_at) == {5, 10}
     assert drawn(html, "loss", 2) == {number: metrics.cross_entropy for number, metrics in looked_at.items()}
@@ -115,13 +121,16 @@ def test_commands_look_like_commands() -> None:
     assert "<p>Try <code>surgeon ls &lt;b&gt;</code>.</p>" in html
 
 
-def test_test_images_come_first_and_make_the_headline() -> None:
+def test_both_settings_are_shown_on_both_splits_and_the_test_images_make_the_headline() -> None:
     record = run()
     assert record.test is not None
     html = training_page(record)
-    test, validation = table(html, "metrics-table")
-    assert values(test)[:2] == [record.test.images, record.test.accuracy]
-    assert values(validation)[:2] == [record.validation.images, record.validation.accuracy]
+    rows = table(html, "metrics-table")
+    assert [re.findall(r">([^<]+)</th>", row) for row in rows] == [
+        [f"{split}, {setting}"] for split in ("validation", "test") for setting in ("as trained", "as saved")
+    ]
+    assert [values(row)[:2] for row in rows] == [[one.metrics.images, one.metrics.accuracy] for one in record.figures]
+    assert [row for row in rows if 'class="best"' in row] == [rows[3]], "the figures to quote"
     text = Page(html).text
     assert "Test accuracy 91.18% (95%: 89.18% to 93.18%) on 1,797 images that nothing was chosen by." in text
     assert all(sentence.replace("`", "") in text for sentence in record.settings)
@@ -129,7 +138,7 @@ def test_test_images_come_first_and_make_the_headline() -> None:
 
 def test_without_test_images_the_validation_images_are_quoted() -> None:
     html = training_page(RECORDS["without test images"])
-    assert len(table(html, "metrics-table")) == 1
+    assert len(table(html, "metrics-table")) == 2
     assert "Validation accuracy 90.45% (95%: 87.45% to 92.45%) on 500 images" in Page(html).text
     assert "none to test on" in html
     assert "test-time augmentation" not in html, "nothing was tested with it"
@@ -187,7 +196,7 @@ def test_dots_do_not_hide_a_long_line() -> None:
 
 
 def test_small_learning_rates_have_short_numbers_at_the_axis() -> None:
-    small = tuple(epoch(number, 10, learning_rate=number * 1e-6) for number in range(1, 11))
+    small = tuple(epoch(n, 10, backbone_rates=[n * 1e-6] * 5, head_rates=[n * 1e-6] * 5) for n in range(1, 11))
     rate = drawing(training_page(run(epochs=small)), "rate")
     assert "Learning rate in 10⁻⁵" in rate
     texts = re.findall(r'text-anchor="end">([^<]*)<', rate)
@@ -256,3 +265,27 @@ def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
         finishing.write_report(run(1), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
     assert (tmp_path / "result.json").read_text(encoding="utf-8") == stored
+
+
+def test_backbone_and_head_that_learn_alike_are_one_curve() -> None:
+    rate = drawing(training_page(in_cycles()), "rate")
+    assert "backbone and head" in rate
+    assert 'class="series-2' not in rate
+
+
+def test_a_long_run_is_drawn_by_some_of_its_steps_and_by_the_last_of_every_epoch() -> None:
+    many = tuple(
+        epoch(n, 3, backbone_rates=[1 / (n * 1000 + s) for s in range(1000)], head_rates=()) for n in (1, 2, 3)
+    )
+    points = drawn(training_page(run(3, epochs=many)), "rate", 1)
+    assert 200 < len(points) <= 300
+    assert {n: points[n] for n in (1, 2, 3)} == {one.number: one.backbone_rates[-1] for one in many}
+
+
+@pytest.mark.parametrize(("head_lr", "name"), [(10, "head"), (0.1, "backbone")])
+def test_an_older_run_has_one_rate_an_epoch_which_was_the_higher_one(head_lr: float, name: str) -> None:
+    older = tuple(epoch(n, 4, backbone_rates=(), head_rates=(), learning_rate=0.1 / n) for n in range(1, 5))
+    html = training_page(run(4, epochs=older, recipe={"head_lr": head_lr}, figures=()))
+    assert drawn(html, "rate", 1) == {one.number: one.learning_rate for one in older}
+    assert f"epoch 4, {name}: 0.025" in html
+    assert len(table(html, "metrics-table")) == 2, "what was measured then"

@@ -21,7 +21,7 @@ from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batch
 from surgeon.data.sources import WHOLE, MissingSplitError
-from surgeon.data.splits import halves
+from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.setup import Request, Task, open_images, prepare
 from surgeon.metrics import metrics
 from surgeon.models.sources import LoadedModel
@@ -30,7 +30,6 @@ from surgeon.results import Choice, Ensemble, Restatement
 from surgeon.surgery.restatistics import keeps_statistics, restate_statistics
 
 RESULT, PICTURE, PAGE, CHECKPOINT = "result.json", "ensemble.png", "report.html", "checkpoint"
-VALIDATION = "validation"
 ORDER_SEED = 0
 
 
@@ -58,7 +57,7 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     if request.soup:
         check_alike(members)
     images = open_images(request.task)
-    reported, choosing = _parts(images, request)
+    reported, choosing, warnings = _parts(images, request)
     statistics_images = _statistics_images(request) if request.soup else None
     tasks = [prepare(member, request.task, images) for member in members]
     predictor = Predictor(tasks, processes, progress)
@@ -94,6 +93,7 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     result = Ensemble(
         data=request.task.data,
         split=reported.split,
+        warnings=warnings,
         merge=request.task.merge,
         metric=request.metric,
         members=found,
@@ -115,25 +115,19 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     return processes.only_first(lambda: _write(result, soup, request)) or result
 
 
-def _parts(images: ImageSet, request: EnsembleRequest) -> tuple[ImageSet, ImageSet | None]:
-    """The images to report on, and others to choose members on: another split, or one half of this one."""
+def _parts(images: ImageSet, request: EnsembleRequest) -> tuple[ImageSet, ImageSet | None, tuple[str, ...]]:
+    """The images to report on, others to choose members on (of another split, or half of these), and warnings."""
     if not request.greedy:
-        return images, None
-    other = _choosing_split(request)
-    if other is not None and other.split != images.split:
-        return images, other
-    choosing, reported = halves(images.labels)
-    return images.subset(reported), images.subset(choosing)
-
-
-def _choosing_split(request: EnsembleRequest) -> ImageSet | None:
-    """The split that was asked for, or the validation images if there are any."""
+        return images, None, ()
     try:
-        return open_images(replace(request.task, split=request.choose_split or VALIDATION))
+        choosing = images_to_choose_on(replace(request.task, split=request.choose_split))
     except MissingSplitError as error:
-        if request.choose_split is None:
-            return None
         raise SurgeonError(error.message, error.hint.replace("--split", "--choose-split"), error.exit_code) from error
+    if choosing.images.split != images.split:
+        return images, choosing.images, choosing.warnings
+    halved = images_to_choose_on(replace(request.task, split=images.split), confirm=True)
+    assert halved.held_back is not None
+    return halved.held_back, halved.images, halved.warnings
 
 
 def _statistics_images(request: EnsembleRequest) -> ImageSet:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+
+from torch import nn
 
 from surgeon import checkpoint
 from surgeon.commands.evaluate import run_evaluation
@@ -14,16 +16,21 @@ from surgeon.commands.finetune.run import Run
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError, count
-from surgeon.measuring.axes import AlphaAxis, LambdaAxis
+from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_example_weighted_layers
+from surgeon.measuring.choosing import TEST, VALIDATION
 from surgeon.measuring.journal import OtherSweepError
 from surgeon.measuring.values import parse_values
+from surgeon.metrics import Metrics
 from surgeon.report.training import training_page, training_picture
-from surgeon.results import Evaluation, FineTuning, Method, Sweep
+from surgeon.results import Evaluation, FineTuning, Measured, Method, Sweep
 from surgeon.surgery.apply import current_plan
 from surgeon.training.loop import Trainer
 
 LAMBDAS = "0:1:11"
-AXES = {axis.name: axis for axis in (AlphaAxis, LambdaAxis)}
+AS_TRAINED, AS_SAVED = "as trained", "as saved"
+NO_ALPHA = (
+    "No alpha was tried, because the network has no example-weighted layers: `--bn example-weighted` asks for them."
+)
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -35,10 +42,13 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     epochs = trainer.epochs
     validation = epochs[-1].validation
     assert validation is not None
+    # As it is now, to be measured once nothing is left to choose.
+    trained = deepcopy(run.loaded.model) if _axes(run) else None
     sentences, sweeps = _choose_settings(run, progress)
     sentences = [*run.changes, *sentences]
     evaluation = _test(run, progress)
     test = evaluation.metrics if evaluation is not None else None
+    figures = _figures(run, validation, evaluation, trained, progress)
     findings = [f"Fine-tuned on {run.data_name}: {count(len(run.splits.train), 'image')}.", *sentences]
     if test is not None:
         findings.append(f"Test: {test.accuracy:.2%} of {count(test.images, 'image')}.")
@@ -69,6 +79,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         parameters=sum(p.numel() for p in parameters),
         epochs=tuple(epochs),
         validation=validation,
+        figures=tuple(figures),
         settings=tuple(sentences),
         sweeps=tuple(sweeps),
         test=test,
@@ -82,15 +93,23 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     return result
 
 
+def _axes(run: Run) -> dict[str, tuple[float, ...]]:
+    """What is swept, and at which values: what the network has. Nothing is rewritten that nobody asked for."""
+    values = {}
+    if run.recipe.sweep is not None and has_example_weighted_layers(run.loaded.model):
+        values[AlphaAxis.name] = parse_values(run.recipe.sweep, "sweep")
+    if run.recipe.sweep is not None and run.is_split:
+        values[LambdaAxis.name] = parse_values(LAMBDAS, "lambda")
+    return values
+
+
 def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]]:
     """The best alpha, and for a split network the best lambda, on the validation images: in sentences, and where."""
     sentences: list[str] = []
     folders: list[str] = []
-    if run.recipe.sweep is None:
-        return sentences, folders
-    values = {"alpha": parse_values(run.recipe.sweep, "sweep")}
-    if run.is_split:
-        values["lambda"] = parse_values(LAMBDAS, "lambda")
+    values = _axes(run)
+    if run.recipe.sweep is not None and AlphaAxis.name not in values:
+        sentences.append(NO_ALPHA)
     for axis, of_axis in values.items():
         sweep = SweepRequest(
             task=run.request.task,
@@ -108,25 +127,11 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
             sentences.append(f"{axis} was not swept: {error.message}")  # this network cannot take one
         else:
             best = (
-                f"On the validation images, {axis} = {found.chosen:g} is best (the original is the network as trained)."
+                f"On the validation images {axis} {found.chosen:g} is best; the original is {axis} {found.original:g}."
             )
-            sentences += [best, *found.summary]
+            sentences += [best, *found.summary, found.decision]
             folders.append(SWEEPS[axis])
-            if not _worth_keeping(found):
-                AXES[axis](run.loaded.model).set(found.original)
-                sentences.append(f"That is too little to go by: the network is saved with {axis} {found.original:g}.")
     return sentences, folders
-
-
-def _worth_keeping(found: Sweep) -> bool:
-    """Whether there is a gain that has an interval; for a second pass of every image, one beyond noise."""
-    gain = found.setting(found.best).gain(found.metric)
-    if gain is None:  # the original is best
-        return True
-    if found.axis == LambdaAxis.name:
-        return gain.better
-    improved = gain.difference > 0 if gain.higher_is_better else gain.difference < 0
-    return improved and math.isfinite(gain.high - gain.low)
 
 
 def _sweep(run: Run, request: SweepRequest, progress: Progress) -> Sweep:
@@ -144,6 +149,26 @@ def _test(run: Run, progress: Progress) -> Evaluation | None:
         return None
     request = replace(run.request.task, split=run.splits.test.split, tta=run.recipe.tta)
     return run_evaluation(run.loaded, request, progress, save_logits=run.folder / LOGITS, images=run.splits.test)
+
+
+def _figures(
+    run: Run, validation: Metrics, evaluation: Evaluation | None, trained: nn.Module | None, progress: Progress
+) -> Iterator[Measured]:
+    """Both splits as trained and as saved, with one view of each image; if nothing was swept both are the same."""
+    saved = run.validate(run.loaded.model) if trained is not None else validation
+    yield Measured(split=VALIDATION, setting=AS_TRAINED, metrics=validation)
+    yield Measured(split=VALIDATION, setting=AS_SAVED, metrics=saved)
+    if evaluation is None or run.splits.test is None:
+        return
+    one_view = evaluation.against_one_view.metrics if evaluation.against_one_view else evaluation.metrics
+    before = one_view
+    if trained is not None:
+        request = replace(run.request.task, split=run.splits.test.split)
+        before = run_evaluation(replace(run.loaded, model=trained), request, progress, images=run.splits.test).metrics
+    yield Measured(split=TEST, setting=AS_TRAINED, metrics=before)
+    yield Measured(split=TEST, setting=AS_SAVED, metrics=one_view)
+    if evaluation.tta is not None:
+        yield Measured(split=TEST, setting=AS_SAVED, tta=evaluation.tta, metrics=evaluation.metrics)
 
 
 def write_report(result: FineTuning, folder: Path) -> None:

@@ -45,7 +45,7 @@ from surgeon.training import network
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.objective import Objective
 from surgeon.training.recipe import Recipe, as_yaml
-from surgeon.training.schedule import Schedule, make_optimizer
+from surgeon.training.schedule import Rates, Schedule, make_optimizer
 from surgeon.training.splits import Splits, check_training_images
 from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
@@ -155,6 +155,7 @@ class Run:
             objective=Objective(model, self.augmentations, self.classes, recipe.label_smoothing, recipe.consistency),
             optimizer=optimizer,
             schedule=Schedule(optimizer, recipe, self.steps_per_epoch * recipe.epochs),
+            rates=Rates(optimizer, network.head_parameters(model)),
             accelerator=_accelerator(self.device, self.precision, self.request, model),
             processes=self.processes,
             recipe=recipe,
@@ -164,7 +165,7 @@ class Run:
             workers=self._workers,
             skip_bad=self.request.task.skip_bad,
             folder=self.folder,
-            validate=self._validate,
+            validate=self.validate,
             snapshot=self._snapshot,
             watcher=watcher,
             should_stop=lambda: False,
@@ -230,7 +231,8 @@ class Run:
         deque(loader, maxlen=0)
         return tuple(loader.bad)
 
-    def _validate(self, model: nn.Module) -> Metrics:
+    def validate(self, model: nn.Module) -> Metrics:
+        """Measure a network on the validation images."""
         loader = self._validation_batches(self.request.task.skip_bad)
         loader = loader.only(loader.numbers[self.processes.rank :: self.processes.count])
         manner = Manner(self.device, self.precision)

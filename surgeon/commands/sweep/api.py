@@ -1,4 +1,4 @@
-"""`surgeon.sweep`: the same sweep from Python, on any network and any DataLoader."""
+"""`surgeon.sweep`: the same sweep from Python, on a network and a loader of one's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from surgeon.commands.sweep.investigation import Investigation, Question
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.data.loaders import Batch
 from surgeon.measuring.axes import AlphaAxis, has_example_weighted_layers
-from surgeon.measuring.predicting import Manner, as_batches
+from surgeon.measuring.batches import as_batches, checked_loader, checked_network
+from surgeon.measuring.predicting import Manner
 from surgeon.measuring.runner import Runner
 from surgeon.measuring.values import checked, parse_values
 from surgeon.metrics import metrics
@@ -33,14 +34,17 @@ def sweep(
     method: str = "grid",
     learn: Sequence[str] = (),
     confirm_on: Iterable[Any] | None = None,
+    force: bool = False,
 ) -> Sweep:
-    """Find the best alpha for a network on any loader of (images, labels), such as a DataLoader.
+    """Find the best alpha for a network on any loader of (images, labels), as `surgeon.evaluate` takes them.
 
     A network without example-weighted layers is left as it is, and a converted copy is swept; one that
-    has them is left at the best setting. `method="race"` saves most of the work, but the loader has to
-    give its images in random order. `learn=["per-layer"]` also fits one alpha per layer (or
-    `"per-channel"`), which needs images to confirm on; the loader then is gone through several times,
-    and has to give the same batches each time.
+    has them is left at the best setting if its gain is beyond noise (or `force` is set), and otherwise at the
+    original one: `result.kept` and `result.decision` say which and why.
+
+    `method="race"` saves most of the work, but the loader has to give its images in random order.
+    `learn=["per-layer"]` also fits one alpha per layer (or `"per-channel"`), which needs images to confirm
+    on; the loader then is gone through several times, and has to give the same batches each time.
 
     Examples:
         >>> result = surgeon.sweep(model, validation_loader, alphas=[0, 0.02, 0.05], confirm_on=test_loader)
@@ -49,13 +53,13 @@ def sweep(
     kinds = tuple(_one_of(Learning, kind, "learn") for kind in learn)
     if kinds and confirm_on is None:
         raise SurgeonError("What is learned has to be confirmed on other images.", "Pass confirm_on=another_loader.")
-    model = unwrapped(model)
+    model = unwrapped(checked_network(model))
     if not has_example_weighted_layers(model):
         model = convert(model, "example-weighted")
     axis = AlphaAxis(model)
     runner = Runner(model, axis, Manner.of(model))
     values = parse_values(alphas, "alphas") if isinstance(alphas, str) else checked(alphas, "alphas")
-    question = Question(values, metrics[metric], _one_of(Method, method, "method"), kinds)
+    question = Question(values, metrics[metric], _one_of(Method, method, "method"), kinds, force)
     confirming = _Loader(confirm_on) if confirm_on is not None else None
     investigation = Investigation(runner, question, _Loader(loader), confirming)
     with axis.kept_if_it_fails():
@@ -84,7 +88,7 @@ class _Loader:
                 f"A {type(loader).__name__} can be gone through only once, and a sweep may need to do so again.",
                 "Pass a DataLoader or a list.",
             )
-        self.loader = loader
+        self.loader = checked_loader(loader)
         self.bad: list[str] = []
         self._first = first
 

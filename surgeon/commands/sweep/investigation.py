@@ -11,11 +11,12 @@ from surgeon.commands.sweep.learning import epochs_for, learn_alphas
 from surgeon.commands.sweep.verdict import in_sentences
 from surgeon.core.errors import SurgeonError
 from surgeon.measuring.axes import AlphaAxis, Value
-from surgeon.measuring.comparison import gain_over
+from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.contest import Contest, Measurement, merit
 from surgeon.measuring.runner import BatchSource, Runner
+from surgeon.measuring.storing import decide
 from surgeon.metrics import Metric, Scores, metrics, summarise
-from surgeon.results import Learned, Learning, Method, Point, Setting, Sweep
+from surgeon.results import Gain, Learned, Learning, Method, Point, Setting, Sweep
 
 ORIGINAL = "original"
 ALWAYS_COMPARED = ("accuracy", "cross-entropy", "scaled-cross-entropy")
@@ -30,6 +31,8 @@ class Question:
     metric: Metric
     method: Method
     learn: tuple[Learning, ...] = ()
+    force: bool = False
+    """Keep the best setting even if its gain may be noise."""
 
 
 class Investigation:
@@ -62,7 +65,15 @@ class Investigation:
         settings = {name: self._setting(name, chosen_scores, confirmed) for name in names}
         finished = [self._with_gains(record, name, chosen_scores, settings) for name, record in learned]
         best = settings[self._best(chosen, [name for name, _ in learned], settings)]
-        self.runner.axis.set(self.settings[best.name])
+        # Images held back took no part in the choice, so there no value had more chances than others.
+        decision = decide(
+            best.name,
+            best.gain(self.question.metric.name),
+            tried=1 if confirmed else len(self.values) - 1,
+            force=self.question.force,
+        )
+        kept = best.name if decision.stored else ORIGINAL
+        self.runner.axis.set(self.settings[kept])
         original = settings[ORIGINAL]
         pairs = [(record, settings[name]) for record, (name, _) in zip(finished, learned, strict=True)]
         return Sweep(
@@ -76,7 +87,10 @@ class Investigation:
             settings=tuple(settings.values()),
             best=best.name,
             learned=tuple(finished),
-            temperature=best.choosing.temperature,
+            kept=kept,
+            decision=decision.reason,
+            temperature=settings[kept].choosing.temperature,
+            temperature_gain=self._temperature_gain(kept, chosen_scores, confirmed),
             summary=in_sentences(
                 self.runner.axis.name, self.question.metric.name, original, settings[chosen], pairs, best
             ),
@@ -159,6 +173,16 @@ class Investigation:
             choosing=summarise(choosing[name]),
             confirming=summarise(confirming[name], choosing[name]) if confirming else None,
             gains=tuple(gains),
+        )
+
+    def _temperature_gain(
+        self, name: str, choosing: Mapping[str, Scores], confirming: Mapping[str, Scores]
+    ) -> Gain | None:
+        """What the temperature adds to a setting; None where none can be fitted."""
+        if choosing[name].images().scaled.temperature is None:
+            return None
+        return (
+            gain_of_temperature(confirming[name], choosing[name]) if confirming else gain_of_temperature(choosing[name])
         )
 
     def _best(self, chosen: str, learned: Sequence[str], settings: Mapping[str, Setting]) -> str:

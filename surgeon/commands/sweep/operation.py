@@ -13,11 +13,12 @@ from surgeon.core.atomic import check_destination, staged
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
-from surgeon.data.splits import halves
 from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_example_weighted_layers
+from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
 from surgeon.measuring.runner import Progress, Runner
 from surgeon.measuring.setup import Request, Task, open_images, prepare
+from surgeon.measuring.storing import decide
 from surgeon.metrics import metrics
 from surgeon.models.sources import LoadedModel
 from surgeon.report.curves import sweep_picture
@@ -50,6 +51,7 @@ class SweepRequest:
     layers: str | None = None
     apply: bool = False
     temperature: bool = False
+    force: bool = False
     output: Path | None = None
     overwrite: bool = False
 
@@ -59,9 +61,10 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     processes = Processes.launched()
     if request.output is not None:
         check_output(request.output, request.overwrite)
+    parts = _parts(request, images)
+    choosing, confirming = parts.images, parts.held_back
     parity = make_sweepable(loaded, request.layers) if request.axis == AlphaAxis.name else None
-    task = prepare(loaded, request.task, images)
-    choosing, confirming = _parts(task, request)
+    task = prepare(loaded, request.task, choosing)
     metric = metrics[request.metric]
     axis = (
         AlphaAxis(task.model)
@@ -72,13 +75,14 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     if (folder := request.output) is not None:
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
     runner = Runner(task.model, axis, task.manner, processes, journal, progress)
-    question = Question(request.values, metric, request.method, request.learn)
+    question = Question(request.values, metric, request.method, request.learn, request.force)
     held_back = task.batches(confirming) if confirming is not None else None
     sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
         model=loaded.name,
         rewrites=current_plan(task.model).summary(),
         data=request.task.data,
         split=task.image_set.split,
+        warnings=parts.warnings,
         preprocessing=task.preprocessing,
         tta=request.task.tta,
         views=task.view_count,
@@ -106,18 +110,22 @@ def make_sweepable(loaded: LoadedModel, layers: str | None) -> float | None:
     return rewrite(loaded, resolve_plan(loaded.model, [request], layers)).identity_difference
 
 
-def _parts(task: Task, request: SweepRequest) -> tuple[ImageSet, ImageSet | None]:
+def _parts(request: SweepRequest, given: ImageSet | None) -> Choosing:
     """The images to choose with and those held back, in an order in which every stretch is a fair sample."""
-    images = task.image_set
-    if request.confirm_split is not None:
+    if given is not None:
+        return Choosing(_shuffled(given))
+    if request.confirm_split is None:
+        parts = images_to_choose_on(request.task, confirm=request.confirm or bool(request.learn))
+    else:
         other = open_images(replace(request.task, split=request.confirm_split))
-        if other.split == images.split:
-            raise SurgeonError(f"The split {images.split!r} cannot confirm what was chosen on itself.")
-        return _shuffled(images), _shuffled(other)
-    if request.confirm or request.learn:
-        choosing, confirming = halves(images.labels)
-        return _shuffled(images.subset(choosing)), _shuffled(images.subset(confirming))
-    return _shuffled(images), None
+        parts = replace(images_to_choose_on(request.task, reserved=other.split), held_back=other)
+        if other.split == parts.images.split:
+            raise SurgeonError(
+                f"The split {other.split!r} cannot confirm what was chosen on itself.",
+                "Choose on another one with --split, or hold half of it back with --confirm.",
+            )
+    held_back = _shuffled(parts.held_back) if parts.held_back is not None else None
+    return replace(parts, images=_shuffled(parts.images), held_back=held_back)
 
 
 def _shuffled(images: ImageSet) -> ImageSet:
@@ -160,7 +168,7 @@ def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: flo
     if request.output is None:
         return sweep
     if request.apply:
-        sweep = sweep.model_copy(update={"checkpoint": str(_apply(sweep, loaded, request, parity))})
+        sweep = _apply(sweep, loaded, request, parity)
     write_report(sweep, request.output)
     return sweep
 
@@ -173,18 +181,22 @@ def write_report(sweep: Sweep, folder: Path) -> None:
         (stage / PAGE).write_text(sweep_page(sweep), encoding="utf-8")
 
 
-def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: float | None) -> Path:
-    """Save the network, which the investigation has left at its best setting."""
+def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: float | None) -> Sweep:
+    """Save the network, which the investigation has left at the setting to keep."""
     assert request.output is not None
-    if request.temperature and sweep.temperature is not None:
-        set_temperature(loaded.model, (temperature_of(loaded.model) or 1.0) * sweep.temperature)
+    if request.temperature and (fitted := sweep.temperature) is not None:
+        decision = decide(f"A temperature of {fitted:.4f}", sweep.temperature_gain, force=request.force)
+        sweep = sweep.model_copy(update={"decision": f"{sweep.decision} {decision.reason}"})
+        if decision.stored:
+            set_temperature(loaded.model, (temperature_of(loaded.model) or 1.0) * fitted)
     where = f"{sweep.data}, split {sweep.split}: {sweep.choosing_images:,} images to choose with"
     held_back = f", {sweep.confirming_images:,} held back" if sweep.confirming_images else ""
-    return checkpoint.save(
+    folder = checkpoint.save(
         loaded.model,
         request.output / CHECKPOINT,
         origin=loaded.origin,
         parity=parity,
-        findings=(f"{where}{held_back}.", *sweep.summary),
+        findings=(f"{where}{held_back}.", *sweep.warnings, *sweep.summary, sweep.decision),
         overwrite=True,
     )
+    return sweep.model_copy(update={"checkpoint": str(folder)})

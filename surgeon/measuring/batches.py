@@ -1,0 +1,151 @@
+"""What people's loaders and networks give, as images, class numbers and logits, or what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.data.loaders import Batch
+
+IMAGE_KEYS = ("image", "images", "img", "pixel_values")
+LABEL_KEYS = ("label", "labels", "target", "targets")
+PAIRS = 'Pairs will do, and dictionaries with "image" and "label".'
+
+
+def as_batches(given: Iterable[Any]) -> Iterator[Batch]:
+    """Batches that hold images, from anything that gives (images, labels)."""
+    seen = 0
+    for item in checked_loader(given):
+        batch = item if isinstance(item, Batch) else _as_batch(item, seen)
+        seen += len(batch.labels)
+        if len(batch.labels):
+            yield batch
+
+
+def checked_loader(given: Any) -> Iterable[Any]:
+    """Something that gives batches one after the other."""
+    if not hasattr(given, "__iter__") and not hasattr(given, "__getitem__"):
+        raise SurgeonError(f"A {_kind(given)} gives no batches.", "Pass a DataLoader, or a list of (images, labels).")
+    loader: Iterable[Any] = given
+    return loader
+
+
+def _as_batch(item: Any, first: int) -> Batch:
+    """From a pair, or from a dictionary with the names that Hugging Face's data sets use."""
+    if isinstance(item, Mapping):
+        keys = [next((key for key in known if key in item), None) for known in (IMAGE_KEYS, LABEL_KEYS)]
+        parts = [item[key] for key in keys if key is not None]
+        found = f"dictionary of {listing(map(str, item))}"
+    else:
+        parts = list(item[:2]) if isinstance(item, Sequence) and not isinstance(item, str | bytes) else []
+        found = _kind(item)
+    if len(parts) < 2:
+        raise SurgeonError(f"Batches have to be (images, labels), and this one is a {found}.", PAIRS)
+    images, labels = _images(parts[0]), _labels(parts[1])
+    if len(images) != len(labels):
+        raise SurgeonError(
+            f"A batch has {count(len(images), 'image')} and {count(len(labels), 'label')}.", "Give one label per image."
+        )
+    return Batch(images, labels, torch.arange(first, first + len(labels)))
+
+
+def _images(given: Any) -> Tensor:
+    images = torch.from_numpy(given) if _is_array(given) else given
+    if not isinstance(images, Tensor):
+        raise SurgeonError(
+            f"The images of a batch have to be one tensor, and these are a {_kind(given)}.",
+            "Stack them; networks that find objects take lists, and are not what is measured here.",
+        )
+    if images.dim() == 0:
+        raise SurgeonError("The images of a batch are a single number.", "Their first dimension counts them.")
+    return images
+
+
+def _labels(given: Any) -> Tensor:
+    """One whole number per image."""
+    labels = given
+    numbers = isinstance(given, list | tuple) and all(isinstance(one, int | np.integer) for one in given)
+    if numbers or _is_array(given):
+        labels = torch.as_tensor(given)
+    if not isinstance(labels, Tensor):
+        hint = "Batches come from a DataLoader: wrap the data set in one." if isinstance(given, int) else ""
+        raise SurgeonError(
+            f"The labels of a batch have to be one class number per image, and these are a {_kind(given)}.", hint
+        )
+    if labels.dim() == 0:
+        raise SurgeonError(
+            "The label of a batch is a single number.", "Batches come from a DataLoader: wrap the data set in one."
+        )
+    if labels.dim() > 1:
+        shape = "x".join(map(str, labels.shape))
+        raise SurgeonError(
+            f"Labels have to be one class number per image, and these have the shape {shape}.",
+            "One-hot and mixed labels become class numbers with labels.argmax(1)." if labels.dim() == 2 else "",
+        )
+    if labels.is_floating_point() or labels.is_complex():
+        raise SurgeonError(
+            f"Labels have to be class numbers, and these are {_type(labels)}.", "Convert them with labels.long()."
+        )
+    return labels.long()
+
+
+def checked_network(model: Any) -> nn.Module:
+    """A network, not its name or a function."""
+    if not isinstance(model, nn.Module):
+        raise SurgeonError(
+            f"The network has to be an nn.Module, and this is a {_kind(model)}.",
+            "surgeon.load opens a checkpoint folder, timm.create_model a name.",
+        )
+    return model
+
+
+def check_logits(logits: Any, images: int) -> None:
+    """Refuse what is not one row of class scores per image."""
+    if not isinstance(logits, Tensor):
+        raise SurgeonError(
+            f"The network answers with a {_kind(logits)}, not with one tensor of logits.",
+            "Wrap it in a module that gives the logits alone.",
+        )
+    if logits.dim() != 2 or len(logits) != images or logits.shape[1] == 0 or logits.is_complex():
+        shape = "x".join(map(str, logits.shape)) or "of a single number"
+        raise SurgeonError(
+            f"For {count(images, 'image')} the network answers with {_type(logits)} of the shape {shape}, not with one "
+            "row of logits per image.",
+            "Wrap it in a module that gives images x classes.",
+        )
+
+
+@contextmanager
+def refusing_other_types(images: Tensor) -> Iterator[None]:
+    """Most networks fail on whole numbers, and their errors name neither the images nor what to do."""
+    try:
+        yield
+    except (RuntimeError, TypeError) as error:
+        if images.is_floating_point():
+            raise
+        raise SurgeonError(
+            f"The network cannot take images of {_type(images)}: {next(iter(str(error).splitlines()), '')}",
+            "Convert them to float32 and normalise them as the network expects.",
+        ) from error
+
+
+def _is_array(given: Any) -> bool:
+    return isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _kind(given: Any) -> str:
+    """What something is, and what it holds if it is a list."""
+    name = type(given).__name__
+    if isinstance(given, list | tuple) and given:
+        return f"{name} of {type(given[0]).__name__}"
+    return name

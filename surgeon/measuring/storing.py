@@ -1,0 +1,59 @@
+"""Whether a setting is stored. One rule for every command that stores one.
+
+A setting (alpha, lambda, a temperature) is stored only if its gain over the network without it is beyond noise:
+if the 95% interval, on the same images, leaves zero out. A value that is the best of several on the very images
+that its gain was measured on had several chances to look good, so the interval is widened for their number
+(Bonferroni); images held back need no such correction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from surgeon.report.wording import gain_text, label
+from surgeon.results import Gain
+
+ERROR = 0.025
+"""How often an interval of 95% lies beyond zero on a given side by chance."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a setting is stored, and why, in a sentence."""
+
+    stored: bool
+    reason: str
+
+
+def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = False) -> Decision:
+    """Whether to store a setting.
+
+    Args:
+        setting: What it is called.
+        gain: Over the network without it; None if it is the network without it.
+        tried: Of how many settings it is the best on the images that the gain was measured on.
+        force: Store it all the same.
+    """
+    if gain is None:
+        return Decision(False, "Nothing is stored: the original network is best.")
+    measured = f"{label(gain.metric)} {gain_text(gain)}"
+    if is_beyond_noise(gain, tried):
+        return Decision(True, f"{setting} is stored: its gain is beyond noise ({measured}).")
+    if gain.better:
+        why = f"its gain is no more than the best of {tried} values may have by chance on the images it was chosen on"
+    else:
+        why = "its gain is within noise" if gain.within_noise else "it is worse"
+    if force:
+        return Decision(True, f"{setting} is stored because of --force, although {why} ({measured}).")
+    return Decision(False, f"{setting} is not stored: {why} ({measured}).")
+
+
+def is_beyond_noise(gain: Gain, tried: int = 1) -> bool:
+    """Whether a gain is real, for the best of so many settings that were compared on the same images."""
+    reach = gain.difference - gain.low if gain.higher_is_better else gain.high - gain.difference
+    if not gain.better or not math.isfinite(reach):
+        return gain.better
+    one, several = (NormalDist().inv_cdf(1 - ERROR / number) for number in (1, max(tried, 1)))
+    return abs(gain.difference) > reach * several / one
