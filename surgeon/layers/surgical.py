@@ -15,10 +15,12 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from surgeon.core.errors import SurgeonError
 from surgeon.layers import native, statistics
 from surgeon.layers.branches import Branch, Router
+from surgeon.layers.interface import BatchNormInterface
 from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -36,17 +38,25 @@ class BatchStatistics:
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
         factor = norm.next_average_factor()
-        return F.batch_norm(
-            x, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, factor, norm.eps
-        )  # fmt: skip
+        mean, var = (norm.running_mean, norm.running_var) if norm.track_running_stats else (None, None)
+        return F.batch_norm(x, mean, var, norm.weight, norm.bias, True, factor, norm.epsilon)
 
 
 class SynchronisedStatistics:
     """torch's own SyncBatchNorm: the statistics of the batches of all processes."""
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
-        # The layer carries every attribute that SyncBatchNorm's forward reads.
-        return nn.SyncBatchNorm.forward(cast("nn.SyncBatchNorm", norm), x)
+        return nn.SyncBatchNorm.forward(cast("nn.SyncBatchNorm", _ReadBySyncBatchNorm(norm)), x)
+
+
+class _ReadBySyncBatchNorm:
+    """The layer, which carries every attribute that SyncBatchNorm's forward reads, with its eps at any alpha."""
+
+    def __init__(self, norm: SurgicalNorm) -> None:
+        self.norm, self.eps = norm, norm.epsilon
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.norm, name)
 
 
 class GroupStatistics:
@@ -56,17 +66,12 @@ class GroupStatistics:
         with torch.no_grad():
             examples = statistics.example_statistics(statistics.wide(x))
             norm.update_running(statistics.pool(examples, x.new_ones(len(x))))
-        return F.group_norm(x, norm.channel_groups, norm.weight, norm.bias, norm.eps)
+        return F.group_norm(x, norm.channel_groups, norm.weight, norm.bias, norm.epsilon)
 
 
-class SurgicalNorm(nn.Module):
-    """A rewritten normalisation layer."""
+class SurgicalNorm(BatchNormInterface):
+    """A rewritten normalisation layer. Its own eps is `epsilon`: see BatchNormInterface."""
 
-    weight: Tensor | None
-    bias: Tensor | None
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None
     alpha: Tensor
     training_rule: TrainingRule
 
@@ -81,12 +86,13 @@ class SurgicalNorm(nn.Module):
         identity_alpha: float = 0.0,
         source: str = "BatchNorm2d",
     ) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # the next class in line may be the one that is replaced
         self.num_features = num_features
-        self.eps = eps
+        self.epsilon = eps
         self.momentum = momentum
         self.channel_groups = num_features if channel_groups is None else channel_groups
         self.frozen = frozen
+        self.track_running_stats = True
         self.identity_alpha = identity_alpha
         self.source = source
         self.rewrites: dict[str, BaseModel] = {}
@@ -150,12 +156,10 @@ class SurgicalNorm(nn.Module):
         """GroupNorm brings none: its statistics count only once they have been collected."""
         return self.identity_alpha == 0
 
-    @property
-    def track_running_stats(self) -> bool:
-        return self.running_mean is not None
-
     def next_average_factor(self) -> float:
         """Count a training batch and return the weight of its statistics in the running ones."""
+        if not self.track_running_stats:
+            return 0.0
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
@@ -165,7 +169,7 @@ class SurgicalNorm(nn.Module):
     def update_running(self, batch: Statistics) -> None:
         """Move the running moments towards those of a batch (as a mixture of E[x] and E[x^2])."""
         factor = self.next_average_factor()
-        if self.running_mean is None or self.running_var is None:
+        if self.running_mean is None or self.running_var is None or not self.track_running_stats:
             return
         with torch.no_grad():
             running = Statistics(self.running_mean, self.running_var)
@@ -201,35 +205,26 @@ class SurgicalNorm(nn.Module):
     def infer(self, x: Tensor) -> Tensor:
         """Normalise with running statistics, into which each example's own are mixed."""
         if self.running_mean is None or self.running_var is None:
-            return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+            return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.epsilon)
         alpha = 0.0 if self.training else self.constant_alpha  # a frozen layer trains as it was
         running = Statistics(self.running_mean, self.running_var)
         if alpha == 1 and self.channel_groups < self.num_features:
-            return F.group_norm(x, self.channel_groups, self.weight, self.bias, self.eps)
+            return F.group_norm(x, self.channel_groups, self.weight, self.bias, self.epsilon)
         if alpha == 0:
             return self._infer_running(x, statistics.share_within_groups(running, self.channel_groups))
         return infer_example_weighted(
-            x, *running, self.weight, self.bias, self.alpha, self.eps, self.channel_groups
+            x, *running, self.weight, self.bias, self.alpha, self.epsilon, self.channel_groups
         )  # fmt: skip
 
     def _infer_running(self, x: Tensor, running: Statistics) -> Tensor:
         if not self.frozen:
-            return F.batch_norm(x, *running, self.weight, self.bias, False, 0.0, self.eps)
+            return F.batch_norm(x, *running, self.weight, self.bias, False, 0.0, self.epsilon)
         # The formula of torchvision's and timm's frozen layers, term by term: equal to the bit.
         weight, bias, mean, var = (
             statistics.per_channel(cast("Tensor", t), x) for t in (self.weight, self.bias, *running)
         )
-        scale = weight * (var + self.eps).rsqrt()
+        scale = weight * (var + self.epsilon).rsqrt()
         return x * scale + (bias - mean * scale)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """As the original: old files have no batch counter, and a frozen layer has no use for one."""
-        counter = f"{prefix}num_batches_tracked"
-        if self.num_batches_tracked is None:
-            state_dict.pop(counter, None)
-        elif f"{prefix}running_mean" in state_dict:  # a file of the unsplit layer says nothing of its second branch
-            state_dict.setdefault(counter, torch.zeros_like(self.num_batches_tracked))
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _check_non_zero_input_channels(self, x: Tensor) -> None:
         """Read by SyncBatchNorm's forward."""
@@ -241,20 +236,30 @@ class SurgicalNorm(nn.Module):
         rewrites = ", ".join(
             f"{name}({', '.join(f'{k}={v}' for k, v in config)})" for name, config in self.rewrites.items()
         )
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, rewrites=[{rewrites}]"
+        return f"{self.num_features}, eps={self.epsilon}, momentum={self.momentum}, rewrites=[{rewrites}]"
 
 
 def surgical_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
     """The rewritten layers of a network by name."""
-    return {name: module for name, module in model.named_modules() if type(module) is SurgicalNorm}
+    return {name: module for name, module in model.named_modules() if is_whole_layer(module)}
 
 
-class AuxiliaryNorm(SurgicalNorm):
+def is_whole_layer(module: nn.Module) -> TypeGuard[SurgicalNorm]:
+    """Whether a module is a rewritten layer, and not the second branch of one."""
+    return isinstance(module, SurgicalNorm) and not isinstance(module, AuxiliaryNorm)
+
+
+class AuxiliaryNorm(SurgicalNorm, _BatchNorm):  # type: ignore[misc, override]
     """The second branch of a split layer: tensors of its own, everything else as in the layer it stands beside."""
+
+    def reset_running_stats(self) -> None:
+        """Whatever comes next begins a new average; a branch that nothing passes keeps its statistics."""
+        if self.num_batches_tracked is not None and not self.frozen:
+            self.num_batches_tracked.zero_()
 
     @classmethod
     def beside(cls, main: SurgicalNorm, shared_affine: bool) -> AuxiliaryNorm:
-        aux = cls(main.num_features, eps=main.eps, momentum=main.momentum, frozen=main.frozen, source=main.source)
+        aux = cls(main.num_features, eps=main.epsilon, momentum=main.momentum, frozen=main.frozen, source=main.source)
         for name in ("weight", "bias"):
             value = getattr(main, name)
             if isinstance(value, nn.Parameter) or value is None:
@@ -270,6 +275,7 @@ class AuxiliaryNorm(SurgicalNorm):
     def follow(self, main: SurgicalNorm) -> None:
         """Take statistics as the main branch does."""
         self.training_rule, self.channel_groups = main.training_rule, main.channel_groups
+        self.track_running_stats = main.track_running_stats
         if isinstance(main.training_rule, SynchronisedStatistics):
             self.process_group = main.process_group
         self._alpha_values, self.constant_alpha = main._alpha_values, main.constant_alpha

@@ -57,7 +57,7 @@ class BatchGroupStatistics:
         norm.update_running(statistics.pool(statistics.Statistics(*(t.detach() for t in groups)), sizes))
         shared = statistics.share_within_groups(groups, norm.channel_groups)
         own = statistics.Statistics(*(t.repeat_interleave(sizes, dim=0) for t in shared))
-        return statistics.affine(statistics.wide(x), own, norm.weight, norm.bias, norm.eps).to(x.dtype)
+        return statistics.affine(statistics.wide(x), own, norm.weight, norm.bias, norm.epsilon).to(x.dtype)
 
 
 def _objection(norm: SurgicalNorm, config: BatchGroupConfig) -> str:

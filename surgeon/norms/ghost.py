@@ -45,7 +45,7 @@ class GhostStatistics:
         check_channels(x, norm.num_features)
         positions = x[0, 0].numel()
         bounds = statistics.group_bounds(len(x), self.size, positions)
-        y, groups = statistics.normalise_groups(x, norm.weight, norm.bias, bounds, norm.eps)
+        y, groups = statistics.normalise_groups(x, norm.weight, norm.bias, bounds, norm.epsilon)
         counts = x.new_tensor([(stop - start) * positions for start, stop in bounds], dtype=groups.mean.dtype)
         if self.running == "batch":
             norm.update_running(statistics.pool(groups, counts))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from timm.layers.norm import GroupNorm, GroupNorm1
@@ -17,35 +18,45 @@ from timm.layers.norm_act import BatchNormAct2d, FrozenBatchNormAct2d, GroupNorm
 from timm.models.levit import LinearNorm
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import parametrize
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from surgeon.core.errors import SurgeonError
 from surgeon.inserts import PREFIX
+from surgeon.layers.kinds import (
+    SurgicalBatchNorm1d,
+    SurgicalBatchNorm2d,
+    SurgicalBatchNorm3d,
+    SurgicalFrozenBatchNorm2d,
+    SurgicalGroupNorm,
+    SurgicalSyncBatchNorm,
+)
 from surgeon.layers.surgical import GroupStatistics, SurgicalNorm, SynchronisedStatistics
 
 
 @dataclass(frozen=True)
 class Flavour:
-    """How a class of layers differs from plain BatchNorm."""
+    """What a class of layers becomes, and how it differs from plain BatchNorm."""
 
+    surgical: type[SurgicalNorm]
     synchronised: bool = False
     frozen: bool = False
     grouped: bool = False
 
 
 FLAVOURS: dict[type[nn.Module], Flavour] = {
-    nn.BatchNorm1d: Flavour(),
-    nn.BatchNorm2d: Flavour(),
-    nn.BatchNorm3d: Flavour(),
-    nn.SyncBatchNorm: Flavour(synchronised=True),
-    BatchNormAct2d: Flavour(),
-    SyncBatchNormAct: Flavour(synchronised=True),
-    FrozenBatchNorm2d: Flavour(frozen=True),
-    FrozenBatchNormAct2d: Flavour(frozen=True),
-    nn.GroupNorm: Flavour(grouped=True),
-    GroupNorm: Flavour(grouped=True),
-    GroupNorm1: Flavour(grouped=True),
-    GroupNormAct: Flavour(grouped=True),
+    nn.BatchNorm1d: Flavour(SurgicalBatchNorm1d),
+    nn.BatchNorm2d: Flavour(SurgicalBatchNorm2d),
+    nn.BatchNorm3d: Flavour(SurgicalBatchNorm3d),
+    nn.SyncBatchNorm: Flavour(SurgicalSyncBatchNorm, synchronised=True),
+    BatchNormAct2d: Flavour(SurgicalBatchNorm2d),
+    SyncBatchNormAct: Flavour(SurgicalSyncBatchNorm, synchronised=True),
+    FrozenBatchNorm2d: Flavour(SurgicalFrozenBatchNorm2d, frozen=True),
+    FrozenBatchNormAct2d: Flavour(SurgicalFrozenBatchNorm2d, frozen=True),
+    nn.GroupNorm: Flavour(SurgicalGroupNorm, grouped=True),
+    GroupNorm: Flavour(SurgicalGroupNorm, grouped=True),
+    GroupNorm1: Flavour(SurgicalGroupNorm, grouped=True),
+    GroupNormAct: Flavour(SurgicalGroupNorm, grouped=True),
 }
 
 
@@ -88,7 +99,7 @@ class NormLayer:
 
 def batch_norm_layers(model: nn.Module) -> list[NormLayer]:
     """Every BatchNorm of the network in its own order, rewritten ones and unknown kinds included."""
-    return [layer for layer in norm_layers(model) if _is_batch_norm(layer.module) and not layer.grouped]
+    return [layer for layer in norm_layers(model) if is_batch_norm(layer.module) and not layer.grouped]
 
 
 def group_norm_layers(model: nn.Module) -> list[NormLayer]:
@@ -107,13 +118,14 @@ def norm_layers(model: nn.Module) -> Iterator[NormLayer]:
 
 
 def _looks_like_norm(module: nn.Module) -> bool:
-    if _is_batch_norm(module):
+    if is_batch_norm(module):
         return True
     holds_layers = any(m for m in module.children() if any(True for _ in m.parameters()))
     return "norm" in type(module).__name__.lower() and not holds_layers and any(True for _ in module.parameters())
 
 
-def _is_batch_norm(module: nn.Module) -> bool:
+def is_batch_norm(module: nn.Module) -> bool:
+    """Whether a module is a BatchNorm of any kind, rewritten or unknown ones included."""
     if isinstance(module, SurgicalNorm | _BatchNorm):
         return True
     # Frozen and third-party layers share no base class, but keep these buffers.
@@ -126,6 +138,7 @@ def to_surgical(layer: NormLayer) -> SurgicalNorm:
     module = layer.module
     if isinstance(module, SurgicalNorm):
         return module
+    _refuse_computed_parameters(layer)
     flavour = FLAVOURS.get(type(module))
     if flavour is None:
         raise SurgeonError(
@@ -134,7 +147,7 @@ def to_surgical(layer: NormLayer) -> SurgicalNorm:
             "Leave it out with --layers (in Python layers=…), or add it to the table in surgeon/surgery/adapters.py.",
         )
     weight, bias = (getattr(module, name, None) for name in ("weight", "bias"))
-    norm = SurgicalNorm(
+    norm = flavour.surgical(
         module.num_channels if flavour.grouped else _channels(module),  # type: ignore[arg-type]
         eps=float(module.eps),  # type: ignore[arg-type]
         momentum=getattr(module, "momentum", None),
@@ -150,6 +163,7 @@ def to_surgical(layer: NormLayer) -> SurgicalNorm:
     else:
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             norm.register_buffer(name, getattr(module, name, None))
+        norm.track_running_stats = bool(getattr(module, "track_running_stats", True))
     for part in ("drop", "act"):
         if isinstance(child := getattr(module, part, None), nn.Module):
             norm.add_module(part, child)
@@ -161,6 +175,21 @@ def to_surgical(layer: NormLayer) -> SurgicalNorm:
         setattr(norm, hooks, getattr(module, hooks))
     reference = norm.running_mean if weight is None else weight
     return norm if reference is None else _on_device_of(norm, reference)
+
+
+def _refuse_computed_parameters(layer: NormLayer) -> None:
+    """Hooks that compute a parameter before each forward (pruning, weight norm) would compute it for the old layer."""
+    module = layer.module
+    computed = [name for name in ("weight", "bias") if isinstance(vars(module).get(name), Tensor)]
+    if parametrize.is_parametrized(module):
+        computed = list(cast("nn.ModuleDict", module.parametrizations))
+    if computed:
+        raise SurgeonError(
+            f"The {computed[0]} of the layer {layer.name!r} is computed from other tensors (pruning, parametrization, "
+            "weight or spectral norm).",
+            "Make it a plain parameter first, e.g. with torch.nn.utils.prune.remove or "
+            "torch.nn.utils.parametrize.remove_parametrizations.",
+        )
 
 
 def _channels(module: nn.Module) -> int:
@@ -200,7 +229,7 @@ def _source_file(cls: type) -> str:
         return f"module {cls.__module__}"
 
 
-class TokenLinearNorm(nn.Module):
+class TokenLinearNorm(LinearNorm):
     """LeViT's linear layer + norm on (examples, tokens, channels), with the examples kept apart.
 
     The original flattens examples and tokens into one dimension before its BatchNorm1d, so that an
@@ -208,9 +237,9 @@ class TokenLinearNorm(nn.Module):
     """
 
     def __init__(self, original: LinearNorm, norm: SurgicalNorm) -> None:
-        super().__init__()
+        nn.Module.__init__(self)
         self.linear = original.linear
-        self.bn = norm
+        self.bn = norm  # type: ignore[assignment]
         self.training = original.training
 
     def forward(self, x: Tensor) -> Tensor:

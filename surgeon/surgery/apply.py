@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,11 +12,13 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.inserts import inserts
-from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.layers.running import evaluate_once
+from surgeon.layers.surgical import SurgicalNorm
 from surgeon.norms import norms
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.inserting import carry_over, insert_units
 from surgeon.surgery.plan import Operation, ResolvedPlan, inserts_among, resolve
+from surgeon.surgery.references import about_unregistered, exchange_references, refusing_replaced_layers
 
 
 def convert(
@@ -31,8 +34,8 @@ def convert(
     A rewrite or insert is written `name` or `name:key=value,key=value`; the options of a single one may be
     keywords instead. The given model is left as it is unless `inplace`. Every rewritten layer is checked
     against the original at the rewrite's identity setting. `layers` is a pattern of the names of those to
-    rewrite. `inputs` are example inputs, which show where units stand; a network of timm's, or one that
-    surgeon opened, needs none.
+    rewrite. `inputs` are example inputs, which show where units stand, and whether the network calls the
+    rewritten layers; for the former a network of timm's, or one that surgeon opened, needs none.
 
     Examples:
         >>> convert(model, "ghost", size=16)
@@ -58,7 +61,13 @@ def convert(
     named = [request for request in requests if request.name in inserts]
     requests = [request for request in requests if request not in named]
     plan = resolve(model, requests, [*units, *named], layers, inputs)
-    return apply_plan(model if inplace else copy.deepcopy(model), plan)
+    if plan.operations and (note := about_unregistered(model)):
+        warnings.warn(f"{note}.", stacklevel=2)
+    converted = apply_plan(model if inplace else copy.deepcopy(model), plan)
+    if plan.operations and inputs is not None:
+        with refusing_replaced_layers(converted, surgical_layers(converted)):
+            evaluate_once(converted, inputs)
+    return converted
 
 
 def apply_plan(model: nn.Module, plan: ResolvedPlan) -> nn.Module:
@@ -161,4 +170,5 @@ def _replace(model: nn.Module, replacements: dict[nn.Module, nn.Module]) -> nn.M
         for name, child in parent._modules.items():
             if child in replacements:
                 parent._modules[name] = replacements[child]
+    exchange_references(model, replacements)
     return replacements.get(model, model)

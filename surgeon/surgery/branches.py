@@ -47,7 +47,8 @@ def branch(model: nn.Module, name: str) -> Iterator[None]:
         >>> with surgeon.branch(model, "halves"):
         ...     logits = model(torch.cat([weak_images, strong_images]))
     """
-    with _router(model).taking(Branch(name)):
+    replicas = isinstance(model, nn.DataParallel) and len(model.device_ids) > 1  # each runs in a thread of its own
+    with _router(model).taking(Branch(name), everywhere=replicas):
         yield
 
 
@@ -158,7 +159,7 @@ def _merge_layer(layer: SurgicalNorm, share: float) -> None:
     assert aux is not None
     scale, shift = (torch.lerp(*pair, share) for pair in zip(_affine(layer), _affine(aux), strict=True))
     mean, var = _running(layer)
-    cast("Tensor", layer.weight).copy_(scale * (var + layer.eps).sqrt())
+    cast("Tensor", layer.weight).copy_(scale * (var + layer.epsilon).sqrt())
     cast("Tensor", layer.bias).copy_(shift + mean * scale)
     layer.aux = None
     del layer.rewrites["split"]
@@ -167,7 +168,7 @@ def _merge_layer(layer: SurgicalNorm, share: float) -> None:
 def _affine(layer: SurgicalNorm) -> tuple[Tensor, Tensor]:
     """What a layer in evaluation does to its input: scale and shift of each channel."""
     mean, var = _running(layer)
-    scale = cast("Tensor", layer.weight).double() / (var + layer.eps).sqrt()
+    scale = cast("Tensor", layer.weight).double() / (var + layer.epsilon).sqrt()
     return scale, cast("Tensor", layer.bias).double() - mean * scale
 
 

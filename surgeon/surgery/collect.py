@@ -39,10 +39,8 @@ def collect_statistics(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
 
 def _state(layer: SurgicalNorm | _BatchNorm) -> dict[str, Any]:
     """What collecting changes of a layer, as it is now."""
-    names = ("running_mean", "running_var", "num_batches_tracked", "momentum", "training")
+    names = ("running_mean", "running_var", "num_batches_tracked", "momentum", "training", "track_running_stats")
     values = {name: getattr(layer, name) for name in names}
-    if not isinstance(layer, SurgicalNorm):
-        values["track_running_stats"] = layer.track_running_stats
     return {name: value.clone() if isinstance(value, Tensor) else value for name, value in values.items()}
 
 
@@ -73,5 +71,4 @@ def make_room(layer: SurgicalNorm | _BatchNorm) -> None:
     layer.running_mean = torch.zeros(layer.num_features, device=like.device, dtype=like.dtype)
     layer.running_var = torch.ones(layer.num_features, device=like.device, dtype=like.dtype)
     layer.num_batches_tracked = torch.tensor(0, device=like.device)
-    if isinstance(layer, _BatchNorm):
-        layer.track_running_stats = True
+    layer.track_running_stats = True

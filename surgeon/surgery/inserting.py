@@ -26,6 +26,23 @@ class RunBefore:
         return (getattr(module, self.unit)(inputs[0]), *inputs[1:])
 
 
+FOLDING = ("fuse", "reparameterize", "switch_to_deploy")
+"""Methods by which timm's networks fold layers into one another."""
+
+
+class RefuseFolding:
+    """Stands for such a method of a module that has a unit in it, which would be folded away without a word."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+
+    def __call__(self) -> None:
+        raise SurgeonError(
+            f"A network with {self.unit} units cannot be folded (fuse, reparameterize): they could be lost.",
+            "Fold the original network, or write this one with surgeon.export.",
+        )
+
+
 def insert_units(model: nn.Module, insertions: Sequence[Insertion]) -> None:
     """Build the planned units and put them in their places; fresh ones are the same in every run."""
     modules = dict(model.named_modules())
@@ -38,6 +55,11 @@ def insert_units(model: nn.Module, insertions: Sequence[Insertion]) -> None:
             module = modules[insertion.site]
             reference = next((t for t in module.parameters() if t.is_floating_point()), None)
             put(module, insertion, unit if reference is None else unit.to(reference.device, reference.dtype))
+            parts = insertion.site.split(".")
+            for outer in {modules[".".join(parts[:depth])] for depth in range(len(parts) + 1)}:
+                for method in FOLDING:
+                    if hasattr(outer, method):
+                        setattr(outer, method, RefuseFolding(insertion.unit.name))
     for name in dict.fromkeys(insertion.unit.name for insertion in insertions):
         inserts[name].join(model, [unit for i, unit in units_of(model) if i.unit.name == name])
 

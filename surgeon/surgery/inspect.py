@@ -106,7 +106,8 @@ def _report(layer: adapters.NormLayer, norm_free_path: bool | None) -> LayerRepo
     sizes = (getattr(module, name, None) for name in ("num_features", "num_channels", "weight"))
     size = next((s for s in sizes if s is not None), None)
     rewrites = module.rewrites if isinstance(module, SurgicalNorm) else {}
-    eps, momentum = getattr(module, "eps", None), getattr(module, "momentum", None)
+    eps = module.epsilon if isinstance(module, SurgicalNorm) else getattr(module, "eps", None)
+    momentum = getattr(module, "momentum", None)
     return LayerReport(
         name=layer.name,
         kind=layer.kind,

@@ -95,7 +95,8 @@ def _evaluate_watching_rows(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[
 
     handles = [norm.register_forward_pre_hook(watch(name)) for name, norm in surgical_layers(model).items()]
     try:
-        return evaluate_once(model, inputs), rows
+        with refusing_replaced_layers(model, surgical_layers(model)):
+            return evaluate_once(model, inputs), rows
     finally:
         for handle in handles:
             handle.remove()

@@ -23,6 +23,7 @@ from surgeon.layers.branches import Branch
 from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import Statistics, mix, wide
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.surgery.apply import is_whole_layer
 
 
 def restate_statistics(model: nn.Module, batches: Iterable[Any]) -> int:
@@ -70,8 +71,9 @@ class _Seen:
 
 
 def _is_restated(layer: nn.Module) -> bool:
-    if type(layer) is SurgicalNorm:
-        return layer.running_mean is not None and not layer.frozen and layer.whole_rule is None
+    if isinstance(layer, SurgicalNorm):
+        whole = is_whole_layer(layer) and layer.whole_rule is None
+        return whole and layer.running_mean is not None and not layer.frozen
     return isinstance(layer, _BatchNorm) and layer.running_mean is not None
 
 

@@ -65,7 +65,9 @@ def average_weights(members: Sequence[LoadedModel]) -> LoadedModel:
     check_alike(members)
     states = [member.model.state_dict() for member in members]
     model = copy.deepcopy(members[0].model)
-    model.load_state_dict({name: _mean([state[name] for state in states]) for name in states[0]})
+    mean = model.state_dict()  # with its metadata
+    mean.update({name: _mean([state[name] for state in states]) for name in states[0]})
+    model.load_state_dict(mean)
     if len({temperature_of(member.model) for member in members}) > 1:
         set_temperature(model, None)  # that of a member has nothing to say about another network
     names = listing((member.name for member in members), limit=len(members))

@@ -27,8 +27,8 @@ def normalise_by_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
     modes = norm.modes
     assert isinstance(modes, ModeStatistics)
     if norm.training:
-        return modes.normalise_batch(x, norm.weight, norm.bias, norm.eps, norm.next_average_factor())
-    return modes.normalise_running(x, norm.weight, norm.bias, norm.eps)
+        return modes.normalise_batch(x, norm.weight, norm.bias, norm.epsilon, norm.next_average_factor())
+    return modes.normalise_running(x, norm.weight, norm.bias, norm.epsilon)
 
 
 def objection(norm: SurgicalNorm, config: Any) -> str:

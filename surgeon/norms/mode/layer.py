@@ -166,6 +166,11 @@ class ModeStatistics(nn.Module):
         """E[x^2] of each mode, (K, C)."""
         return self.running_var + self.running_mean.square()
 
+    def reset_running_stats(self) -> None:
+        """To the initial values of torch's BatchNorm."""
+        self.running_mean.zero_()
+        self.running_var.fill_(1)
+
     @torch.no_grad()
     def set_moments(self, running_x: Tensor, running_x2: Tensor) -> None:
         """Take over running E[x] and E[x^2], the form in which others store them."""

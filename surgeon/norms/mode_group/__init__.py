@@ -26,7 +26,7 @@ def normalise_by_channel_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
     from surgeon.norms.mode_group.layer import ChannelModes
 
     assert isinstance(norm.modes, ChannelModes)
-    return norm.modes.normalise(x, norm.weight, norm.bias, norm.eps, norm.num_features)
+    return norm.modes.normalise(x, norm.weight, norm.bias, norm.epsilon, norm.num_features)
 
 
 @register(
