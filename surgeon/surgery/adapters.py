@@ -211,6 +211,7 @@ class TokenLinearNorm(nn.Module):
         super().__init__()
         self.linear = original.linear
         self.bn = norm
+        norm.input_dimensions = (4,)
         self.training = original.training
 
     def forward(self, x: Tensor) -> Tensor:
