@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from surgeon.layers import native
+from surgeon.layers.differentiation import differentiable_gradients
 from surgeon.layers.statistics import Statistics, per_channel
 
 
@@ -34,14 +35,22 @@ def _positions(x: Tensor) -> tuple[int, ...]:
 
 
 Rule = Callable[..., tuple[Tensor, Tensor]]
-"""Computes the (N, C) scale and shift of centred features from their moments and from parameters."""
+"""Computes the (N, C) scale and shift of centred features from their moments and from parameters.
+
+A second derivative calls it once more: what else it does, it does at its first call only.
+"""
 
 
 def rescale(x: Tensor, rule: Rule, *parameters: Tensor | None) -> Tensor:
     """`centred * scale + shift` by a rule that is a differentiable function of moments and parameters."""
-    if x.dim() > 2 and torch.is_grad_enabled() and not native.being_traced():
+    by_hand = x.dim() > 2 and torch.is_grad_enabled() and not native.being_watched()
+    if by_hand and native.ordinary(x, *parameters):
         y: Tensor = Rescale.apply(x, rule, *parameters)
         return y
+    return _rescale_by_torch(x, rule, *parameters)
+
+
+def _rescale_by_torch(x: Tensor, rule: Rule, *parameters: Tensor | None) -> Tensor:
     centred, means = centre(x)
     scale, shift = rule(Statistics(means, mean_squares(centred)), *parameters)
     return scale_and_shift(centred, scale, shift)
@@ -60,15 +69,21 @@ class Rescale(torch.autograd.Function):
         leaves = [t if t is None else t.detach().requires_grad_() for t in parameters]
         with torch.enable_grad():
             scale, shift = rule(examples, *leaves)
-        ctx.save_for_backward(x)
+        ctx.save_for_backward(x, *parameters)
+        ctx.rule = rule
         ctx.leaves, ctx.scale, ctx.shift = [*examples, *leaves], scale, shift
         with torch.no_grad():
             return centred.mul_(per_channel(scale, x)).add_(per_channel(shift, x))
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
+        x, *parameters = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            wanted = (ctx.needs_input_grad[0], *ctx.needs_input_grad[2:])
+            of_x, *others = differentiable_gradients(
+                lambda x, *parameters: _rescale_by_torch(x, ctx.rule, *parameters), (x, *parameters), wanted, grad
+            )
+            return of_x, None, *others
         positions = _positions(x)
         centred = x - per_channel(ctx.leaves[0].detach(), x)
         of_scale, of_shift = (grad * centred).sum(positions), grad.sum(positions)

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from surgeon.layers import native
+from surgeon.layers.differentiation import differentiable_gradients
 
 
 class Statistics(NamedTuple):
@@ -86,8 +88,11 @@ def example_weighted(
     channel_groups: int,
 ) -> Tensor:
     """Normalise each example with running statistics into which its own are mixed with weight alpha."""
-    base = share_within_groups(running, channel_groups)
+    base = share_within_groups(Statistics(wide(running.mean), wide(running.var)), channel_groups)
     own = share_within_groups(example_statistics(wide(x)), channel_groups)
+    # An infinite value makes its example's moments infinite. At alpha = 0 they do not count, but 0 * inf is NaN.
+    ignored = (alpha == 0) & ~(own.var + (own.mean - base.mean).square()).isfinite()
+    own = Statistics(*(torch.where(ignored, b, o) for b, o in zip(base, own, strict=True)))
     return affine(wide(x), mix(base, own, alpha), weight, bias, eps).to(x.dtype)
 
 
@@ -108,7 +113,8 @@ def group_bounds(examples: int, size: int, values: int) -> list[tuple[int, int]]
 class GroupwiseBatchNorm(torch.autograd.Function):
     """BatchNorm over each group of examples on its own, by our kernel or group by group by torch's.
 
-    Either way every group is written straight into its place in one output.
+    Either way every group is written straight into its place in one output. Takes what is contiguous or channels-last
+    alone: from other layouts, torch's kernel does not write the statistics into the place that it is given.
     """
 
     @staticmethod
@@ -117,21 +123,37 @@ class GroupwiseBatchNorm(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         done = native.ghost_forward(x, weight, bias, bounds, eps) or _forward_by_group(x, weight, bias, bounds, eps)
         y, mean, inverse_std = done
-        ctx.save_for_backward(x, weight, mean, inverse_std)
+        ctx.save_for_backward(x, weight, bias, mean, inverse_std)
         ctx.bounds, ctx.eps = bounds, eps
         ctx.mark_non_differentiable(mean, inverse_std)
         return y, mean, inverse_std
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, mean, inverse_std = ctx.saved_tensors
+        x, weight, bias, mean, inverse_std = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[:3])
         gradients: tuple[Tensor | None, ...] | None
+        if torch.is_grad_enabled():
+            gradients = differentiable_gradients(
+                lambda x, weight, bias: _each_group(x, weight, bias, ctx.bounds, ctx.eps),
+                (x, weight, bias),
+                wanted,
+                grad,
+            )
+            return *gradients, None, None
         gradients = native.ghost_backward(grad, x, weight, ctx.bounds, mean, inverse_std)
         if gradients is None:
             gradients = _backward_by_group(grad, x, weight, ctx.bounds, mean, inverse_std, ctx.eps, wanted)
         return (*(g if w else None for g, w in zip(gradients, wanted, strict=True)), None, None)
+
+
+def _each_group(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
+) -> Tensor:
+    """The same by torch's operations alone."""
+    return torch.cat(
+        [F.batch_norm(x[start:stop], None, None, weight, bias, True, 0.0, eps) for start, stop in bounds]
+    )  # fmt: skip
 
 
 def _forward_by_group(
@@ -173,14 +195,26 @@ def _backward_by_group(
 def normalise_groups(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
 ) -> tuple[Tensor, Statistics]:
-    """Normalise each group of examples by itself; also return the groups' (G, C) statistics."""
-    if weight is None and x.dtype.itemsize < 4:  # the kernels keep float32 statistics only beside float32 parameters
-        weight, bias = x.new_ones(x.shape[1], dtype=torch.float32), x.new_zeros(x.shape[1], dtype=torch.float32)
-    if native.being_traced():
-        parts = [x[start:stop] for start, stop in bounds]
-        y = torch.cat([F.batch_norm(part, None, None, weight, bias, True, 0.0, eps) for part in parts])
-        dims = tuple(d for d in range(x.dim()) if d != 1)
-        moments = [torch.var_mean(wide(part.detach()), dim=dims, correction=0) for part in parts]
-        return y, Statistics(torch.stack([m for _, m in moments]), torch.stack([v for v, _ in moments]))
-    y, mean, inverse_std = GroupwiseBatchNorm.apply(x, weight, bias, bounds, eps)
+    """Normalise each group of examples by itself; also return the groups' (G, C) statistics, in float32 or wider."""
+    if x.dtype.itemsize < 4:  # the kernels keep float32 statistics only beside float32 parameters
+        ones, zeros = (x.new_full((x.shape[1],), value, dtype=torch.float32) for value in (1, 0))
+        weight, bias = ones if weight is None else wide(weight), zeros if bias is None else wide(bias)
+    if native.being_watched() or not native.ordinary(x, weight, bias):
+        moments = [
+            torch.var_mean(wide(x[start:stop].detach()), dim=_all_but_channels(x), correction=0)
+            for start, stop in bounds
+        ]
+        groups = Statistics(torch.stack([m for _, m in moments]), torch.stack([v for v, _ in moments]))
+        return _each_group(x, weight, bias, bounds, eps), groups
+    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
+    y, mean, inverse_std = GroupwiseBatchNorm.apply(_dense(x), weight, bias, bounds, eps)
     return y, Statistics(mean, (inverse_std.pow(-2) - eps).clamp_(min=0))
+
+
+def _dense(x: Tensor) -> Tensor:
+    """In the memory format in which torch's BatchNorm answers: contiguous, or channels-last."""
+    return x.contiguous(memory_format=suggest_memory_format(x))
+
+
+def _all_but_channels(x: Tensor) -> tuple[int, ...]:
+    return tuple(d for d in range(x.dim()) if d != 1)

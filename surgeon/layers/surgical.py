@@ -18,13 +18,16 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from surgeon.core.errors import SurgeonError
-from surgeon.layers import native, statistics
+from surgeon.layers import native, statistics, symbolic
 from surgeon.layers.branches import Branch, Router
+from surgeon.layers.checks import DIMENSIONS, check_alpha, check_dimensions
 from surgeon.layers.interface import BatchNormInterface
 from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+torch.fx.wrap("check_dimensions")  # where a layer alone is traced symbolically
 
 
 class TrainingRule(Protocol):
@@ -63,9 +66,10 @@ class GroupStatistics:
     """GroupNorm, which also keeps running statistics per channel for example weighting."""
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            examples = statistics.example_statistics(statistics.wide(x))
-            norm.update_running(statistics.pool(examples, x.new_ones(len(x))))
+        if x.numel():
+            with torch.no_grad():
+                examples = statistics.example_statistics(statistics.wide(x))
+                norm.update_running(statistics.pool(examples, x.new_ones(len(x))))
         return F.group_norm(x, norm.channel_groups, norm.weight, norm.bias, norm.epsilon)
 
 
@@ -95,6 +99,7 @@ class SurgicalNorm(BatchNormInterface):
         self.track_running_stats = True
         self.identity_alpha = identity_alpha
         self.source = source
+        self.input_dimensions = DIMENSIONS.get(source)
         self.rewrites: dict[str, BaseModel] = {}
         self.training_rule = BatchStatistics()
         self.whole_rule: TrainingRule | None = None
@@ -106,6 +111,7 @@ class SurgicalNorm(BatchNormInterface):
 
     def set_alpha(self, alpha: float | Sequence[float]) -> None:
         """Set the weight of the example's own statistics: one number, or one per channel."""
+        check_alpha(alpha, self.num_features)
         self._alpha_values = tuple(alpha) if isinstance(alpha, Sequence) else float(alpha)
         self.constant_alpha = None if isinstance(alpha, Sequence) else float(alpha)
         self._fill_alpha()
@@ -178,7 +184,7 @@ class SurgicalNorm(BatchNormInterface):
             self.running_var.copy_(updated.var)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.normalise(x) if self.aux is None else self._normalise_by_branch(x, self.aux)
+        y = symbolic.step(normalise_by_branch, self, x)
         for name in ("drop", "act"):
             if name in self._modules:
                 y = getattr(self, name)(y)
@@ -186,9 +192,17 @@ class SurgicalNorm(BatchNormInterface):
 
     def normalise(self, x: Tensor) -> Tensor:
         """What the layer does besides dropout and activation, in the main branch."""
+        training = self.training and not self.frozen
+        if training and self.source_has_statistics and not x.numel():
+            return self._count_empty_batch(x)
         if self.whole_rule is not None:
             return self.whole_rule(self, x)
-        return self.training_rule(self, x) if self.training and not self.frozen else self.infer(x)
+        return self.training_rule(self, x) if training else self.infer(x)
+
+    def _count_empty_batch(self, x: Tensor) -> Tensor:
+        """As BatchNorm: it counts, and moves no statistics; other processes wait for it all the same."""
+        synchronised = isinstance(self.training_rule, SynchronisedStatistics)
+        return (self.training_rule if synchronised else BatchStatistics())(self, x)
 
     def _normalise_by_branch(self, x: Tensor, aux: AuxiliaryNorm) -> Tensor:
         branch = self.router.branch
@@ -211,12 +225,20 @@ class SurgicalNorm(BatchNormInterface):
         if alpha == 1 and self.channel_groups < self.num_features:
             return F.group_norm(x, self.channel_groups, self.weight, self.bias, self.epsilon)
         if alpha == 0:
-            return self._infer_running(x, statistics.share_within_groups(running, self.channel_groups))
+            return self._infer_running(x, running)
         return infer_example_weighted(
             x, *running, self.weight, self.bias, self.alpha, self.epsilon, self.channel_groups
         )  # fmt: skip
 
     def _infer_running(self, x: Tensor, running: Statistics) -> Tensor:
+        if self.channel_groups < self.num_features:
+            half = running.mean.dtype.itemsize < 4
+            running = statistics.share_within_groups(
+                Statistics(statistics.wide(running.mean), statistics.wide(running.var)), self.channel_groups
+            )
+            if half:  # torch takes no statistics that are wider than the weight
+                check_channels(x, self.num_features)
+                return statistics.affine(statistics.wide(x), running, self.weight, self.bias, self.epsilon).to(x.dtype)
         if not self.frozen:
             return F.batch_norm(x, *running, self.weight, self.bias, False, 0.0, self.epsilon)
         # The formula of torchvision's and timm's frozen layers, term by term: equal to the bit.
@@ -284,6 +306,12 @@ class AuxiliaryNorm(SurgicalNorm, _BatchNorm):  # type: ignore[misc, override]
 
 def _copied(parameter: nn.Parameter) -> nn.Parameter:
     return nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
+
+
+def normalise_by_branch(norm: SurgicalNorm, x: Tensor) -> Tensor:
+    """What the layer does besides dropout and activation, in the branch that is taken."""
+    check_dimensions(x, norm.input_dimensions)
+    return norm.normalise(x) if norm.aux is None else norm._normalise_by_branch(x, norm.aux)
 
 
 def check_channels(x: Tensor, channels: int) -> None:

@@ -240,6 +240,7 @@ class TokenLinearNorm(LinearNorm):
         nn.Module.__init__(self)
         self.linear = original.linear
         self.bn = norm  # type: ignore[assignment]
+        norm.input_dimensions = (4,)
         self.training = original.training
 
     def forward(self, x: Tensor) -> Tensor:

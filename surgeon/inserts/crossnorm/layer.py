@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from surgeon.inserts.crossnorm.styles import cross_normalise, cross_normalise_channels, random_box
 from surgeon.inserts.moex.layer import own_generator
+from surgeon.layers import symbolic
 from surgeon.layers.recomputation import Repeatable
 
 
@@ -80,7 +81,7 @@ class CrossNorm(nn.Module):
         self._draws = Repeatable()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._restyle(x) if self.training else x
+        return symbolic.step(restyle_in_training, self, x)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _restyle(self, x: Tensor) -> Tensor:
@@ -101,6 +102,11 @@ class CrossNorm(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.mode}, crop={self.crop}, active={self.turns.active}, p={self.turns.p}"
+
+
+def restyle_in_training(unit: CrossNorm, x: Tensor) -> Tensor:
+    """What the unit does: nothing in evaluation."""
+    return unit._restyle(x) if unit.training else x
 
 
 def take_turns(model: nn.Module, units: Sequence[nn.Module]) -> None:

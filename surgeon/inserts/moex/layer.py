@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from surgeon.layers import symbolic
 from surgeon.layers.exchange import Moments, exchange_moments
 from surgeon.layers.recomputation import Repeatable, recomputing
 
@@ -67,7 +68,7 @@ class MomentExchange(nn.Module):
         self._draws = Repeatable()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._exchange(x) if self.training else x
+        return symbolic.step(exchange_in_training, self, x)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _exchange(self, x: Tensor) -> Tensor:
@@ -96,3 +97,8 @@ class MomentExchange(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.norm}, p={self.p}, lam={self.lam}"
+
+
+def exchange_in_training(unit: MomentExchange, x: Tensor) -> Tensor:
+    """What the unit does: nothing in evaluation."""
+    return unit._exchange(x) if unit.training else x

@@ -30,7 +30,8 @@ import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surgeon.layers import native
+from surgeon.layers import native, symbolic
+from surgeon.layers.differentiation import differentiable_gradients
 from surgeon.layers.rescale import centre
 from surgeon.layers.statistics import Statistics, per_channel, wide
 from surgeon.layers.surgical import check_channels
@@ -40,7 +41,10 @@ Form = Literal["residual", "published"]
 EPS = 1e-12
 
 Gates = Callable[..., list[Tensor]]
-"""The (N, C) scale of the features, and where there are two gates the shift, from moments and parameters."""
+"""The (N, C) scale of the features, and where there are two gates the shift, from moments and parameters.
+
+With `again` it leaves running statistics as they are, which the first call has moved.
+"""
 
 
 # Feature extractors trace networks symbolically: each of these functions stays one step of theirs.
@@ -79,16 +83,24 @@ class Recalibrate(torch.autograd.Function):
         ctx.leaves = [t.detach().requires_grad_() for t in (means, variances, *parameters)]
         with torch.enable_grad():
             ctx.gates = gates(*ctx.leaves)
-        ctx.save_for_backward(x)
+        ctx.save_for_backward(x, *parameters)
+        ctx.compute = gates
         with torch.no_grad():
             scale, *shift = (per_channel(t, x) for t in ctx.gates)
             y = torch.mul(x, scale, out=centred)
             return y.add_(shift[0]) if shift else y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x,) = ctx.saved_tensors
+        x, *parameters = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            wanted = (ctx.needs_input_grad[0], *ctx.needs_input_grad[2:])
+
+            def compute(x: Tensor, *parameters: Tensor) -> Tensor:
+                return recalibrate(x, *ctx.compute(*style(x, x.shape[1]), *parameters, again=True))
+
+            of_x, *others = differentiable_gradients(compute, (x, *parameters), wanted, grad)
+            return of_x, None, *others
         positions, count = _positions(x), _count(x)
         features = x * grad  # and the memory in which the gradient is then computed
         of_gates = [features.sum(positions), *(grad.sum(positions) for _ in ctx.gates[1:])]
@@ -133,10 +145,13 @@ class SelfNorm(nn.Module):
         return nn.Conv1d(self.channels, self.channels, kernel_size=2, groups=self.channels, bias=False), norm
 
     def forward(self, x: Tensor) -> Tensor:
+        return symbolic.step(recalibrate_by_gates, self, x)
+
+    def _recalibrate(self, x: Tensor) -> Tensor:
         units = self._units()
-        if self._by_hand(x, units):
+        parameters = [t for fc, norm in units for t in (fc.weight, norm.weight, norm.bias)]
+        if self._by_hand(units) and native.ordinary(x, *parameters):
             _check(x, self.channels)
-            parameters = [t for fc, norm in units for t in (fc.weight, norm.weight, norm.bias)]
             y: Tensor = Recalibrate.apply(wide(x), self._gates_by, *parameters)
             return y.to(x.dtype)
         mean, var = style(x, self.channels)
@@ -147,16 +162,16 @@ class SelfNorm(nn.Module):
     def _units(self) -> list[tuple[nn.Conv1d, nn.BatchNorm1d]]:
         return [(self.g_fc, self.g_bn), *([(self.f_fc, self.f_bn)] if self.two_sided else [])]
 
-    def _by_hand(self, x: object, units: list[tuple[nn.Conv1d, nn.BatchNorm1d]]) -> bool:
+    def _by_hand(self, units: list[tuple[nn.Conv1d, nn.BatchNorm1d]]) -> bool:
         """Where a gradient may be wanted, and the gates are torch's own layers and nothing made of them."""
-        if isinstance(x, torch.fx.Proxy) or native.being_traced() or not torch.is_grad_enabled():
+        if native.being_watched() or not torch.is_grad_enabled():
             return False
         return all(type(fc) is nn.Conv1d and type(norm) is nn.BatchNorm1d for fc, norm in units)
 
-    def _gates_by(self, mean: Tensor, var: Tensor, *parameters: Tensor) -> list[Tensor]:
-        """Scale and shift with these in the place of the parameters; moves the running statistics."""
+    def _gates_by(self, mean: Tensor, var: Tensor, *parameters: Tensor, again: bool = False) -> list[Tensor]:
+        """Scale and shift with these in the place of the parameters; moves the running statistics at first."""
         logits = [
-            _batch_norm(combine(mean, var, filters, weight.dtype), norm, weight, bias)
+            _batch_norm(combine(mean, var, filters, weight.dtype), norm, weight, bias, again)
             for (_, norm), filters, weight, bias in zip(
                 self._units(), parameters[::3], parameters[1::3], parameters[2::3], strict=True
             )
@@ -172,8 +187,16 @@ class SelfNorm(nn.Module):
         return f"{self.channels}, two_sided={self.two_sided}, form={self.form}"
 
 
-def _batch_norm(x: Tensor, norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor) -> Tensor:
-    """What `norm(x)` does, running statistics included, with another weight and bias."""
+def recalibrate_by_gates(unit: SelfNorm, x: Tensor) -> Tensor:
+    """What the unit does, in training and evaluation."""
+    return unit._recalibrate(x)
+
+
+def _batch_norm(x: Tensor, norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor, again: bool) -> Tensor:
+    """What `norm(x)` does with another weight and bias; running statistics included, unless it is done again."""
+    by_batch = norm.training or norm.running_mean is None
+    if by_batch and again:
+        return F.batch_norm(x, None, None, weight, bias, True, 0.0, norm.eps)
     factor = norm.momentum or 0.0
     if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
@@ -181,5 +204,4 @@ def _batch_norm(x: Tensor, norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor) -
             factor = 1 / float(norm.num_batches_tracked)
     kept = norm.track_running_stats or not norm.training
     running = (norm.running_mean, norm.running_var) if kept else (None, None)
-    by_batch = norm.training or norm.running_mean is None
     return F.batch_norm(x, *running, weight, bias, by_batch, factor, norm.eps)

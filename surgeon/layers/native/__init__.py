@@ -1,8 +1,8 @@
 """Compiled CPU kernels, built at installation where a C compiler is at hand; optional.
 
 Each function answers None wherever its kernel does not apply (no compiler at installation, another
-device, dtype or memory layout, a gradient is wanted of it, the model is being traced), and the
-caller computes the same with torch.
+device, dtype or memory layout, a gradient is wanted of it, something records or replaces torch's
+operations), and the caller computes the same with torch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import _len_torch_dispatch_stack_pre_dispatch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -67,16 +70,41 @@ def available() -> bool:
     return _library() is not None
 
 
-def being_traced() -> bool:
-    """Whether torch.compile, torch.export or the tracer is recording: then only torch operations may run."""
-    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+def being_watched() -> bool:
+    """Whether something records or replaces torch's operations: then nothing else may run.
+
+    That is torch.compile, torch.export and the tracer, torch.func and forward-mode differentiation, and every mode
+    that intercepts operations: make_fx, fake tensors, operation counters.
+    """
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return True
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
+        return True
+    if torch._C._len_torch_dispatch_stack() or _len_torch_dispatch_stack_pre_dispatch():  # type: ignore[no-untyped-call]
+        return True
+    # A default device intercepts functions too, and concerns only tensors that are made without one.
+    functions = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return any(type(mode) is not DeviceContext for mode in functions)
+
+
+def ordinary(*tensors: Tensor | None) -> bool:
+    """Whether all are plain tensors with their values in memory as they are: no subclass, no lazy negative or zero."""
+    return all(
+        t is None
+        or (
+            (type(t) is Tensor or type(t) is torch.nn.Parameter)
+            and t.layout is torch.strided
+            and not (t.is_neg() or t.is_conj() or torch._is_zerotensor(t))
+        )
+        for t in tensors
+    )
 
 
 def example_weighted(
     x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, alpha: Tensor, eps: float
 ) -> Tensor | None:
     """Example-weighted normalisation of (N, C, ...) in one pass over memory, or None if it does not apply."""
-    if being_traced() or x.dim() < 3 or x.numel() == 0 or not _plain(x, mean, var, weight, bias, alpha):
+    if x.dim() < 3 or x.numel() == 0 or not _plain(x, mean, var, weight, bias, alpha):
         return None
     library = _library()
     if library is None or not _contiguous(mean, var, weight, bias, alpha):
@@ -146,18 +174,13 @@ def _edges(bounds: Sequence[tuple[int, int]]) -> ctypes.Array[ctypes.c_ssize_t]:
 
 
 def _plain(*tensors: Tensor | None) -> bool:
-    """Whether all are ordinary float32 tensors on the CPU of which no gradient is wanted."""
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
-        return False  # torch.func and forward-mode differentiation see only torch's operations
+    """Whether a kernel may read all: ordinary float32 tensors on the CPU of which no gradient is wanted."""
+    if being_watched() or not ordinary(*tensors):
+        return False
     recording = torch.is_grad_enabled()
-    for t in tensors:
-        if t is None:
-            continue
-        if t.dtype is not torch.float32 or not t.is_cpu or (recording and t.requires_grad):
-            return False
-        if type(t) is not Tensor and type(t) is not torch.nn.Parameter:
-            return False
-    return True
+    return all(
+        t is None or (t.dtype is torch.float32 and t.is_cpu and not (recording and t.requires_grad)) for t in tensors
+    )
 
 
 def _contiguous(*tensors: Tensor | None) -> bool:

@@ -23,8 +23,10 @@ typedef struct {
 
 /* From an example's moments to what has to be subtracted, multiplied and added. */
 static void mix(const Norm *norm, Size c, float mean, float var, float *centre, float *scale, float *bias) {
-  const float alpha = norm->alpha[c], difference = mean - norm->mean[c];
-  const float mixed = alpha * var + (1 - alpha) * norm->var[c] + alpha * (1 - alpha) * difference * difference;
+  const float alpha = norm->alpha[c];
+  /* An infinite value makes an example's moments infinite; at alpha = 0 they do not count, where 0 * inf would be NaN. */
+  const float difference = alpha == 0.0f ? 0.0f : mean - norm->mean[c], own = alpha == 0.0f ? 0.0f : var;
+  const float mixed = alpha * own + (1 - alpha) * norm->var[c] + alpha * (1 - alpha) * difference * difference;
   *centre = norm->mean[c] + alpha * difference;
   *scale = (norm->weight ? norm->weight[c] : 1.0f) / sqrtf(mixed + norm->eps);
   *bias = norm->bias ? norm->bias[c] : 0.0f;

@@ -1,19 +1,28 @@
 /* Ghost BatchNorm in training, forward and backward, for float32 (N, C, positions) on the CPU.
  *
  * Each channel of each group of examples is handled while it is in the cache, and written straight
- * into its place. Sums are float32 within a row of positions and float64 across rows.
+ * into its place. Sums are float32 within a row of positions and float64 across rows. The mean that
+ * they give is corrected by the mean deviation from it, which the pass over the squares adds up as well.
  * OpenMP's symbols are left open, as in example_weighted.c.
  */
 #include <math.h>
 
 #include "sums.h"
 
+typedef struct {
+  float sum, squares;
+} Deviations;
+
 FOR_EVERY_CPU
-static float squares_of(const float *x, Size n, float mean) {
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (Size i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
-  return sum;
+static Deviations deviations_of(const float *x, Size n, float mean) {
+  float sum = 0.0f, squares = 0.0f;
+#pragma omp simd reduction(+ : sum, squares)
+  for (Size i = 0; i < n; i++) {
+    const float deviation = x[i] - mean;
+    sum += deviation;
+    squares += deviation * deviation;
+  }
+  return (Deviations){sum, squares};
 }
 
 FOR_EVERY_CPU
@@ -48,9 +57,15 @@ void ghost_forward(const float *x, float *y, Size channels, Size positions, cons
     const float shift = x[first * example + c * positions];
     double sum = 0.0, squares = 0.0;
     for (Size n = first; n < last; n++) sum += sum_of(x + n * example + c * positions, positions, shift);
-    const float m = (float)(shift + sum / count);
-    for (Size n = first; n < last; n++) squares += squares_of(x + n * example + c * positions, positions, m);
-    const float inverse = (float)(1.0 / sqrt(squares / count + eps));
+    const float about = (float)(shift + sum / count);
+    sum = 0.0;
+    for (Size n = first; n < last; n++) {
+      const Deviations row = deviations_of(x + n * example + c * positions, positions, about);
+      sum += row.sum;
+      squares += row.squares;
+    }
+    const double correction = sum / count, var = squares / count - correction * correction;
+    const float m = (float)(about + correction), inverse = (float)(1.0 / sqrt((var < 0.0 ? 0.0 : var) + eps));
     const float scale = weight ? weight[c] * inverse : inverse;
     for (Size n = first; n < last; n++)
       affine(x + n * example + c * positions, y + n * example + c * positions, positions, m, scale,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from surgeon.layers.native import _contiguous, _library, _plain, being_traced
+from surgeon.layers.native import _contiguous, _library, _plain, being_watched, ordinary
 
 
 def evenly(x: Tensor, partner: Tensor, first: Tensor, second: Tensor, offset: Tensor) -> Tensor | None:
@@ -110,7 +110,7 @@ def chances(x: Tensor, partner: Tensor, drawn: Tensor, limits: Tensor) -> tuple[
 def placed_boxes(middles: Tensor, lengths: Tensor, height: int, width: int) -> tuple[Tensor, Tensor] | None:
     """Start and stop (N, 2) of boxes with these lengths, whose middles (N, 2) are drawn from 0 to 1 of each side."""
     library = _library()
-    if library is None or being_traced() or not _plain(middles, lengths) or not _contiguous(middles, lengths):
+    if library is None or not _plain(middles, lengths) or not _contiguous(middles, lengths):
         return None
     start, stop = torch.empty_like(lengths), torch.empty_like(lengths)
     library.place_boxes(
@@ -122,7 +122,7 @@ def placed_boxes(middles: Tensor, lengths: Tensor, height: int, width: int) -> t
 def random_words(seed: Tensor, count: int) -> Tensor | None:
     """Whole numbers (count,) of 64 random bits, which follow from the seed, one such number."""
     library = _library()
-    if library is None or being_traced() or not seed.is_cpu:
+    if library is None or being_watched() or not ordinary(seed) or not seed.is_cpu:
         return None
     words = seed.new_empty(count)
     library.random_words(seed.data_ptr(), words.data_ptr(), count, torch.get_num_threads())
@@ -131,7 +131,7 @@ def random_words(seed: Tensor, count: int) -> Tensor | None:
 
 def _shape(x: Tensor, *others: Tensor) -> tuple[int, int, int, int, int] | None:
     """Examples, planes, height, width and floats per pixel, as they are in memory; None if a kernel cannot be used."""
-    if being_traced() or x.numel() == 0 or not _plain(x) or not _contiguous(*others):
+    if x.numel() == 0 or not _plain(x) or not ordinary(*others) or not _contiguous(*others):
         return None
     examples, channels, height, width = x.shape
     if x.is_contiguous():

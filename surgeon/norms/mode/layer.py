@@ -85,12 +85,17 @@ def normalise_by_batch_modes(
     if x.numel() <= x.shape[1]:
         raise ValueError(f"Expected more than 1 value per channel when training, got shape {tuple(x.shape)}")
 
+    moved = False
+
     def rule(
         examples: Statistics, gate_weight: Tensor, gate_bias: Tensor, weight: Tensor | None, bias: Tensor | None
     ) -> tuple[Tensor, Tensor]:
+        nonlocal moved
         log_shares = log_gates(examples.mean, gate_weight, gate_bias)
         modes = mode_statistics(examples, log_shares)
-        _move(Statistics(running_mean, running_var), modes, factor)
+        if not moved:
+            _move(Statistics(running_mean, running_var), modes, factor)
+            moved = True
         return by_modes(examples.mean, log_shares.exp(), modes, weight, bias, eps)
 
     return rescale(wide(x), rule, gate_weight, gate_bias, weight, bias).to(x.dtype)
@@ -113,7 +118,7 @@ def normalise_by_running_modes(
         return F.batch_norm(x, running_mean[0], running_var[0], weight, bias, False, 0.0, eps)
     centred, means = centre(wide(x))
     shares = log_gates(means, gate_weight, gate_bias).exp()
-    modes = Statistics(running_mean, running_var)
+    modes = Statistics(wide(running_mean), wide(running_var))
     return scale_and_shift(centred, *by_modes(means, shares, modes, weight, bias, eps)).to(x.dtype)
 
 
@@ -164,7 +169,7 @@ class ModeStatistics(nn.Module):
     @property
     def running_x2(self) -> Tensor:
         """E[x^2] of each mode, (K, C)."""
-        return self.running_var + self.running_mean.square()
+        return wide(self.running_var) + wide(self.running_mean).square()
 
     def reset_running_stats(self) -> None:
         """To the initial values of torch's BatchNorm."""
