@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from surgeon import checkpoint
+from surgeon.commands.storing import Decision, decide
 from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.core.processes import Processes
@@ -21,7 +22,6 @@ from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.error_analysis import break_down
 from surgeon.measuring.predicting import score
 from surgeon.measuring.setup import Request, Task, prepare
-from surgeon.measuring.storing import Decision, decide
 from surgeon.metrics import Scores, metrics, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture

@@ -66,7 +66,7 @@ class Router:
     @property
     def branch(self) -> Branch:
         """The branch for the layer that asks, in a forward pass or in the recomputation of one."""
-        if native.being_traced():  # a compiled network recomputes by itself what it has traced
+        if native.being_watched():  # a compiled network recomputes by itself what it has traced
             return self._asked_for()
         if recomputing():
             return self._of_first_pass()

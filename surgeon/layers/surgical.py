@@ -9,7 +9,7 @@ layer also did (dropout, activation) is done after it as before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
 
 import torch
 import torch.fx

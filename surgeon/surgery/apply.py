@@ -13,7 +13,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.inserts import inserts
 from surgeon.layers.running import evaluate_once
-from surgeon.layers.surgical import SurgicalNorm
+from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.norms import norms
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.inserting import carry_over, insert_units

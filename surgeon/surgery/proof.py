@@ -19,6 +19,7 @@ from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, install_everywhere
 from surgeon.surgery.inserting import taken_out
 from surgeon.surgery.plan import Insertion, Request, ResolvedPlan, inserts_among, resolve
+from surgeon.surgery.references import refusing_replaced_layers
 
 
 def plan_surgery(

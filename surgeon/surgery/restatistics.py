@@ -22,8 +22,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.layers.branches import Branch
 from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import Statistics, mix, wide
-from surgeon.layers.surgical import SurgicalNorm, surgical_layers
-from surgeon.surgery.apply import is_whole_layer
+from surgeon.layers.surgical import SurgicalNorm, is_whole_layer, surgical_layers
 
 
 def restate_statistics(model: nn.Module, batches: Iterable[Any]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from surgeon.commands.storing import decide
 from surgeon.commands.sweep.learning import epochs_for, learn_alphas
 from surgeon.commands.sweep.verdict import in_sentences
 from surgeon.core.errors import SurgeonError
@@ -14,7 +15,6 @@ from surgeon.measuring.axes import AlphaAxis, Value
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.contest import Contest, Measurement, merit
 from surgeon.measuring.runner import BatchSource, Runner
-from surgeon.measuring.storing import decide
 from surgeon.metrics import Metric, Scores, metrics, summarise
 from surgeon.results import Gain, Learned, Learning, Method, Point, Setting, Sweep
 

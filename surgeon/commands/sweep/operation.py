@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from surgeon import checkpoint
+from surgeon.commands.storing import decide
 from surgeon.commands.sweep.investigation import Investigation, Question
 from surgeon.core.atomic import check_destination, staged
 from surgeon.core.errors import SurgeonError
@@ -18,7 +19,6 @@ from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
 from surgeon.measuring.runner import Progress, Runner
 from surgeon.measuring.setup import Request, Task, open_images, prepare
-from surgeon.measuring.storing import decide
 from surgeon.metrics import metrics
 from surgeon.models.sources import LoadedModel
 from surgeon.report.curves import sweep_picture
