@@ -44,7 +44,7 @@ A second derivative calls it once more: what else it does, it does at its first 
 def rescale(x: Tensor, rule: Rule, *parameters: Tensor | None) -> Tensor:
     """`centred * scale + shift` by a rule that is a differentiable function of moments and parameters."""
     by_hand = x.dim() > 2 and torch.is_grad_enabled() and not native.being_watched()
-    if by_hand and native.ordinary(x, *parameters):
+    if by_hand and x.numel() and native.ordinary(x, *parameters):
         y: Tensor = Rescale.apply(x, rule, *parameters)
         return y
     return _rescale_by_torch(x, rule, *parameters)

@@ -197,7 +197,7 @@ def normalise_groups(
 ) -> tuple[Tensor, Statistics]:
     """Normalise each group of examples by itself; also return the groups' (G, C) statistics, in float32 or wider."""
     if x.dtype.itemsize < 4:  # the kernels keep float32 statistics only beside float32 parameters
-        ones, zeros = (x.new_full((x.shape[1],), value, dtype=torch.float32) for value in (1, 0))
+        ones, zeros = (torch.full((x.shape[1],), value, dtype=torch.float32, device=x.device) for value in (1, 0))
         weight, bias = ones if weight is None else wide(weight), zeros if bias is None else wide(bias)
     if native.being_watched() or not native.ordinary(x, weight, bias):
         moments = [

@@ -69,7 +69,7 @@ class GroupStatistics:
         if x.numel():
             with torch.no_grad():
                 examples = statistics.example_statistics(statistics.wide(x))
-                norm.update_running(statistics.pool(examples, x.new_ones(len(x))))
+                norm.update_running(statistics.pool(examples, torch.ones(len(x), device=x.device)))
         return F.group_norm(x, norm.channel_groups, norm.weight, norm.bias, norm.epsilon)
 
 

@@ -15,6 +15,11 @@ from torch import Tensor, nn
 Layer = TypeVar("Layer", bound=nn.Module)
 
 
+def traced(x: object) -> bool:
+    """Whether x stands for features to come."""
+    return isinstance(x, torch.fx.Proxy)
+
+
 def step(compute: Callable[[Layer, Tensor], Tensor], layer: Layer, x: Tensor) -> Tensor:
     """`compute(layer, x)`; where x stands for features to come, a step of the traced network that calls it."""
     features: object = x

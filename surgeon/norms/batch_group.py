@@ -48,15 +48,15 @@ class BatchGroupStatistics:
         pooled = [
             statistics.pool(
                 statistics.Statistics(per_example.mean[start:stop], per_example.var[start:stop]),
-                x.new_ones(stop - start),
+                torch.ones(stop - start, device=x.device),
             )
             for start, stop in bounds
         ]
-        sizes = x.new_tensor([stop - start for start, stop in bounds], dtype=torch.long)
+        sizes = torch.tensor([stop - start for start, stop in bounds], device=x.device)
         groups = statistics.Statistics(torch.stack([p.mean for p in pooled]), torch.stack([p.var for p in pooled]))
         norm.update_running(statistics.pool(statistics.Statistics(*(t.detach() for t in groups)), sizes))
         shared = statistics.share_within_groups(groups, norm.channel_groups)
-        own = statistics.Statistics(*(t.repeat_interleave(sizes, dim=0) for t in shared))
+        own = statistics.Statistics(*(t.repeat_interleave(sizes, dim=0, output_size=len(x)) for t in shared))
         return statistics.affine(statistics.wide(x), own, norm.weight, norm.bias, norm.epsilon).to(x.dtype)
 
 

@@ -39,6 +39,8 @@ class GhostStatistics:
     running: Literal["batch", "groups"]
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
+        import torch
+
         from surgeon.layers import statistics
         from surgeon.layers.surgical import check_channels
 
@@ -46,7 +48,8 @@ class GhostStatistics:
         positions = x[0, 0].numel()
         bounds = statistics.group_bounds(len(x), self.size, positions)
         y, groups = statistics.normalise_groups(x, norm.weight, norm.bias, bounds, norm.epsilon)
-        counts = x.new_tensor([(stop - start) * positions for start, stop in bounds], dtype=groups.mean.dtype)
+        values = [(stop - start) * positions for start, stop in bounds]
+        counts = torch.tensor(values, dtype=groups.mean.dtype, device=x.device)
         if self.running == "batch":
             norm.update_running(statistics.pool(groups, counts))
         else:

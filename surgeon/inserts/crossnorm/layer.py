@@ -37,8 +37,8 @@ class Turns:
             order = torch.randperm(self.units, generator=self.generator).tolist()
         self.acting = frozenset(order[: self.active] if some else ())
 
-    def acts(self, unit: int) -> bool:
-        if self.acting is None:  # a part of the network is used by itself: as often, but each for itself
+    def acts(self, unit: int, alone: bool = False) -> bool:
+        if alone or self.acting is None:  # a part of the network is used by itself: as often, but each for itself
             share = self.p * min(1.0, self.active / self.units)
             return float(torch.rand((), generator=self.generator)) < share
         return unit in self.acting
@@ -81,12 +81,14 @@ class CrossNorm(nn.Module):
         self._draws = Repeatable()
 
     def forward(self, x: Tensor) -> Tensor:
-        return symbolic.step(restyle_in_training, self, x)
+        if symbolic.traced(x):
+            return symbolic.step(restyle_alone, self, x)
+        return self._restyle(x, alone=False) if self.training else x
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _restyle(self, x: Tensor) -> Tensor:
+    def _restyle(self, x: Tensor, alone: bool) -> Tensor:
         with self._draws.drawing(self.turns.generator):
-            if not self.turns.acts(self.index):
+            if not self.turns.acts(self.index, alone):
                 return x
             return self._restyled(x, self.turns.generator)
 
@@ -104,9 +106,9 @@ class CrossNorm(nn.Module):
         return f"{self.mode}, crop={self.crop}, active={self.turns.active}, p={self.turns.p}"
 
 
-def restyle_in_training(unit: CrossNorm, x: Tensor) -> Tensor:
-    """What the unit does: nothing in evaluation."""
-    return unit._restyle(x) if unit.training else x
+def restyle_alone(unit: CrossNorm, x: Tensor) -> Tensor:
+    """What the unit does in a traced network, which runs none of the network's own hooks: no step begins there."""
+    return unit._restyle(x, alone=True) if unit.training else x
 
 
 def take_turns(model: nn.Module, units: Sequence[nn.Module]) -> None:

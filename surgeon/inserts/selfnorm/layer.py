@@ -22,6 +22,7 @@ a shift happens on (N, C) numbers, so autograd is given those alone: see `Recali
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any, Literal, get_args
 
@@ -152,7 +153,8 @@ class SelfNorm(nn.Module):
         parameters = [t for fc, norm in units for t in (fc.weight, norm.weight, norm.bias)]
         if self._by_hand(units) and native.ordinary(x, *parameters):
             _check(x, self.channels)
-            y: Tensor = Recalibrate.apply(wide(x), self._gates_by, *parameters)
+            by_batch = [norm.training or norm.running_mean is None for _, norm in units]
+            y: Tensor = Recalibrate.apply(wide(x), partial(self._gates_by, by_batch), *parameters)
             return y.to(x.dtype)
         mean, var = style(x, self.channels)
         return recalibrate(
@@ -168,12 +170,14 @@ class SelfNorm(nn.Module):
             return False
         return all(type(fc) is nn.Conv1d and type(norm) is nn.BatchNorm1d for fc, norm in units)
 
-    def _gates_by(self, mean: Tensor, var: Tensor, *parameters: Tensor, again: bool = False) -> list[Tensor]:
+    def _gates_by(
+        self, by_batch: list[bool], mean: Tensor, var: Tensor, *parameters: Tensor, again: bool = False
+    ) -> list[Tensor]:
         """Scale and shift with these in the place of the parameters; moves the running statistics at first."""
         logits = [
-            _batch_norm(combine(mean, var, filters, weight.dtype), norm, weight, bias, again)
-            for (_, norm), filters, weight, bias in zip(
-                self._units(), parameters[::3], parameters[1::3], parameters[2::3], strict=True
+            _batch_norm(combine(mean, var, filters, weight.dtype), norm, weight, bias, whole, again)
+            for (_, norm), filters, weight, bias, whole in zip(
+                self._units(), parameters[::3], parameters[1::3], parameters[2::3], by_batch, strict=True
             )
         ]
         return self._gates(mean, logits)
@@ -192,16 +196,15 @@ def recalibrate_by_gates(unit: SelfNorm, x: Tensor) -> Tensor:
     return unit._recalibrate(x)
 
 
-def _batch_norm(x: Tensor, norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor, again: bool) -> Tensor:
+def _batch_norm(x: Tensor, norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor, by_batch: bool, again: bool) -> Tensor:
     """What `norm(x)` does with another weight and bias; running statistics included, unless it is done again."""
-    by_batch = norm.training or norm.running_mean is None
-    if by_batch and again:
-        return F.batch_norm(x, None, None, weight, bias, True, 0.0, norm.eps)
+    running = (norm.running_mean, norm.running_var)
+    if again:
+        return F.batch_norm(x, *((None, None) if by_batch else running), weight, bias, by_batch, 0.0, norm.eps)
     factor = norm.momentum or 0.0
     if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
         if norm.momentum is None:
             factor = 1 / float(norm.num_batches_tracked)
     kept = norm.track_running_stats or not norm.training
-    running = (norm.running_mean, norm.running_var) if kept else (None, None)
-    return F.batch_norm(x, *running, weight, bias, by_batch, factor, norm.eps)
+    return F.batch_norm(x, *(running if kept else (None, None)), weight, bias, by_batch, factor, norm.eps)
