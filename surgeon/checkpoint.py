@@ -16,13 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import surgeon
 from surgeon.atomic import check_destination, staged
 from surgeon.errors import ExitCode, SurgeonError
+from surgeon.models.allocation import bounded_by
 from surgeon.models.catalog import CATALOG
 from surgeon.models.hub import (
     cached_file,
@@ -49,6 +50,7 @@ from surgeon.record import (
     BranchMix,
     Surgery,
     SurgeryFile,
+    metadata_of,
     read_surgery,
     read_tensors,
     sha256_of,
@@ -112,9 +114,7 @@ def _refuse_half_a_checkpoint(name: str, weights: Path | None) -> None:
     """timm leaves only weights and settings in the cache, which are another network without the record."""
     if weights is None:
         return
-    with safe_open(weights, "pt") as file:
-        converted = "surgeon" in (file.metadata() or {})
-    if converted:
+    if "surgeon" in metadata_of(weights):
         raise SurgeonError(
             f"The weights of {name!r} are those of a surgeon checkpoint, but its {SURGERY} is not beside them.",
             "If the hub could not be reached, open it once where it can.",
@@ -150,12 +150,8 @@ def load_checkpoint(folder: Path, model: nn.Module | None = None) -> LoadedModel
                 f"{folder} was saved from a network that only your code can build.",
                 "Pass it: surgeon.load(path, model=MyNetwork()).",
             )
-        model = build(surgery.source)
-    model = apply_plan(model, surgery.plan)
-    _fill(model, read_tensors(folder / WEIGHTS), folder)
-    if surgery.mix is not None:
-        mix_branches(model, surgery.mix.share, surgery.mix.mixing)
-    set_temperature(model, surgery.temperature)
+        model = build(surgery.source, (folder / WEIGHTS).stat().st_size)
+    model = _with_surgery(model, surgery, folder)
     origin = Origin(
         source=surgery.source,
         preprocessing=surgery.preprocessing,
@@ -165,6 +161,25 @@ def load_checkpoint(folder: Path, model: nn.Module | None = None) -> LoadedModel
     )
     model.origin = origin  # type: ignore[assignment]
     return LoadedModel(str(folder), model.eval(), origin)
+
+
+def _with_surgery(model: nn.Module, surgery: Surgery, folder: Path) -> nn.Module:
+    """Do again to a network what the record of a checkpoint tells, and give it the weights."""
+    try:
+        with bounded_by((folder / WEIGHTS).stat().st_size):
+            model = apply_plan(model, surgery.plan)
+            _fill(model, read_tensors(folder / WEIGHTS), folder)
+        if surgery.mix is not None:
+            mix_branches(model, surgery.mix.share, surgery.mix.mixing)
+        set_temperature(model, surgery.temperature)
+    except SurgeonError:
+        raise
+    except Exception as error:  # a plan that was made up meets layers that were never meant for it
+        reason = next(iter(str(error).splitlines()), "no reason given").rstrip(".")
+        raise SurgeonError(
+            f"The plan in {folder} cannot be put into the network it names: {type(error).__name__}: {reason}."
+        ) from error
+    return model
 
 
 def _fill(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:

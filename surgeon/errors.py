@@ -22,6 +22,7 @@ class SurgeonError(Exception):
     """Wrong input or a failed operation, told in one sentence with a hint at the next step."""
 
     def __init__(self, message: str, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:
+        message, hint = printable(message), printable(hint)
         super().__init__(f"{message} {hint}".strip())
         self.message = message
         self.hint = hint
@@ -30,6 +31,13 @@ class SurgeonError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Between processes an error keeps its parts; special kinds arrive as this one."""
         return SurgeonError, (self.message, self.hint, self.exit_code)
+
+
+def printable(text: str) -> str:
+    """A text in one line that does nothing to a terminal: names of files may hold line breaks and escape sequences."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from surgeon.errors import SurgeonError, did_you_mean, listing
+from surgeon.reading import shortened
 
 
 class Options(BaseModel):
@@ -42,7 +43,7 @@ def configure(kind: str, name: str, config: type[Config], given: Mapping[str, An
     unknown = [key for key in given if key not in fields]
     if unknown:
         hint = did_you_mean(unknown[0], fields) or f"Options of {name}: {listing(fields)}."
-        raise SurgeonError(f"The {kind} {name!r} has no option {listing(map(repr, unknown))}.", hint)
+        raise SurgeonError(f"The {kind} {name!r} has no option {listing(map(shortened, unknown))}.", hint)
     try:
         return config.model_validate(dict(given))
     except ValidationError as error:
@@ -50,7 +51,9 @@ def configure(kind: str, name: str, config: type[Config], given: Mapping[str, An
         first = {
             ".".join(map(str, e["loc"][:1])): e["msg"].removeprefix("Value error, ") for e in reversed(error.errors())
         }
-        problems = (f"{key}={given.get(key)!r}: {message}" if key else message for key, message in first.items())
+        problems = (
+            f"{key}={shortened(given.get(key))}: {message}" if key else message for key, message in first.items()
+        )
         folder = {"rewrite": "norms"}.get(kind, f"{kind}s")
         raise SurgeonError(
             f"The {kind} {name!r} cannot take {'; '.join(sorted(problems))}.",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticSerializationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from surgeon.errors import ExitCode, SurgeonError
 from surgeon.models.sources import BaseWeights, ModelSource, Preprocessing
+from surgeon.models.timm_folder import read_config
+from surgeon.reading import parse_json, read_bounded, shortened
 from surgeon.surgery.branches import Mixing
 from surgeon.surgery.plan import ResolvedPlan
 
@@ -20,6 +22,8 @@ SCHEMA_VERSION = 1
 WEIGHTS, CONFIG, SURGERY, CARD = "model.safetensors", "config.json", "surgery.json", "README.md"
 PLAIN_FILES = (WEIGHTS, CONFIG, CARD)
 """Of a network for timm alone."""
+MOST_RECORD_BYTES = 1 << 24
+"""A record names every rewritten layer, class and, where alpha is one per channel, channel: that takes 1 MB."""
 
 
 class BranchMix(BaseModel):
@@ -27,14 +31,14 @@ class BranchMix(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    share: float
+    share: Annotated[float, Field(ge=0, le=1)]
     mixing: Mixing
 
 
 class Surgery(BaseModel):
     """What was done to which network."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     schema_version: int = SCHEMA_VERSION
     surgeon_version: str
@@ -45,7 +49,7 @@ class Surgery(BaseModel):
     plan: ResolvedPlan
     mix: BranchMix | None = None
     """How predictions mix the branches of a split network; without it, the main branch predicts."""
-    temperature: float | None = None
+    temperature: Annotated[float, Field(gt=0)] | None = None
     """What the logits are divided by."""
     findings: tuple[str, ...] = ()
     """What was measured when the settings were chosen, in sentences."""
@@ -87,7 +91,7 @@ def find_problems(folder: Path) -> list[str]:
     problems = []
     try:
         embedded = _embedded_surgery(folder / WEIGHTS)
-        stated = json.loads(record.surgery().model_dump_json())
+        stated = parse_json(record.surgery().model_dump_json())
         if embedded != stated:
             problems.append(_first_difference(stated, embedded))
     except SurgeonError as error:
@@ -95,19 +99,29 @@ def find_problems(folder: Path) -> list[str]:
     for name in (WEIGHTS, CONFIG):
         if not problems and sha256_of(folder / name) != record.files.get(name):
             problems.append(f"{name} in {folder} is not the file that was written (its sha256 has changed).")
-    return problems
+    return problems or _problems_of_config(folder / CONFIG)
+
+
+def _problems_of_config(path: Path) -> list[str]:
+    """timm takes the architecture of a checkpoint from this file."""
+    try:
+        config = read_config(path)
+    except SurgeonError as error:
+        return [error.message]
+    settings = config.get("pretrained_cfg", {})
+    return [] if isinstance(settings, dict) else [f"{path} is not in timm's form: pretrained_cfg is no mapping."]
 
 
 def is_plain(folder: Path) -> bool:
     """Whether a folder is one for timm alone, and not a checkpoint that has lost its record."""
     if (folder / SURGERY).exists() or not all((folder / name).is_file() for name in (WEIGHTS, CONFIG)):
         return False
-    return "surgeon" not in _metadata(folder / WEIGHTS)
+    return "surgeon" not in metadata_of(folder / WEIGHTS)
 
 
 def _parse(path: Path) -> SurgeryFile:
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_bounded(path, "surgery record", MOST_RECORD_BYTES))
     except ValueError as error:
         raise SurgeonError(f"{path} is not readable JSON ({error}).") from error
     version = content.get("schema_version") if isinstance(content, dict) else None
@@ -116,29 +130,41 @@ def _parse(path: Path) -> SurgeryFile:
             f"{path} was written by a newer surgeon (schema {version}; this one reads {SCHEMA_VERSION}): update it."
         )
     try:
-        return SurgeryFile.model_validate(content)
+        record = SurgeryFile.model_validate(content)
+        record.model_dump_json()  # which a text can be kept from by half a character
+        return record
+    except PydanticSerializationError as error:
+        raise SurgeonError(f"{path} is not a valid surgery record: it holds text that is not Unicode.") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise SurgeonError(f"{path} is not a valid surgery record: {where or 'the file'}: {first['msg']}.") from error
 
 
-def _metadata(path: Path) -> dict[str, str]:
+def metadata_of(path: Path) -> dict[str, str]:
+    """What a safetensors file says about itself."""
     try:
         with safe_open(path, "pt") as file:
             return file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise SurgeonError(
-            f"{path} is truncated or not a safetensors file ({error}).", exit_code=ExitCode.VERIFICATION
-        ) from error
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> SurgeonError:
+    return SurgeonError(
+        f"{path} is truncated or not a safetensors file ({' '.join(str(error).split())}).",
+        exit_code=ExitCode.VERIFICATION,
+    )
 
 
 def _embedded_surgery(path: Path) -> Any:
-    metadata = _metadata(path)
+    metadata = metadata_of(path)
     if "surgeon" not in metadata:
         raise SurgeonError(f"{path} carries no surgery record: it was replaced by another file.")
     try:
-        content = json.loads(metadata["surgeon"])
+        if len(metadata["surgeon"]) > MOST_RECORD_BYTES:
+            raise ValueError("it is too large")
+        content = parse_json(metadata["surgeon"])
     except ValueError as error:
         raise SurgeonError(f"The surgery record inside {path} is damaged ({error}).") from error
     if not isinstance(content, dict):
@@ -159,9 +185,13 @@ def _first_difference(edited: Any, written: Any, where: str = "") -> str:
     for name, ours, theirs in pairs:
         if ours != theirs:
             return _first_difference(ours, theirs, name)
-    return f"surgery.json was edited: {where} is {edited!r} there, but {written!r} inside model.safetensors."
+    return f"surgery.json was edited: {where} is {shortened(edited)} there, but {shortened(written)} inside {WEIGHTS}."
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    with safe_open(path, "pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    """The weights of a checkpoint by their names."""
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError, AttributeError) as error:
+        raise _unreadable(path, error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -9,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 
 from surgeon import checkpoint
 from surgeon.errors import SurgeonError, count, listing
-from surgeon.models.sources import build, example_inputs
-from surgeon.record import find_problems, read_surgery
+from surgeon.models.sources import LoadedModel, build, example_inputs
+from surgeon.record import Surgery, find_problems, read_surgery
 from surgeon.surgery import parity
 from surgeon.surgery.apply import install_everywhere
 from surgeon.surgery.branches import mix_branches
@@ -20,17 +21,22 @@ from surgeon.surgery.temperature import set_temperature
 
 
 class Check(BaseModel):
-    """One thing that was checked."""
+    """One thing that was checked, or could not be."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     passed: bool
+    skipped: bool = False
     detail: str
+
+    @property
+    def failed(self) -> bool:
+        return not (self.passed or self.skipped)
 
 
 class Verification(BaseModel):
-    """All checks of a checkpoint."""
+    """All checks of a checkpoint; passed if none has failed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,30 +51,43 @@ def verify(folder: Path) -> Verification:
     if not checks:
         checks.append(Check(name="files", passed=True, detail="complete, hashes and embedded record agree"))
         checks.extend(_check_network(folder))
-    return Verification(checkpoint=str(folder), passed=all(c.passed for c in checks), checks=tuple(checks))
+    return Verification(checkpoint=str(folder), passed=not any(c.failed for c in checks), checks=tuple(checks))
 
 
 def _check_network(folder: Path) -> list[Check]:
     surgery = read_surgery(folder)
     if surgery.source is None:
-        detail = "skipped: only your own code can build this network"
-        return [Check(name="network", passed=True, detail=detail)]
+        return [_skipped("network", "only your own code can build this network")]
     try:
         loaded = checkpoint.load_checkpoint(folder)
     except SurgeonError as error:
         return [Check(name="network", passed=False, detail=error.message)]
     checks = [Check(name="network", passed=True, detail=f"rebuilt, {_contents(surgery.plan)}")]
+    try:
+        for check in _check_outputs(loaded, surgery):
+            checks.append(check)
+    except Exception as error:  # a record that was made up gives images that the network cannot take, and the like
+        reason = next(iter(str(error).splitlines()), "no reason given").rstrip(".")
+        name = "parity" if len(checks) > 1 else "outputs"
+        checks.append(Check(name=name, passed=False, detail=f"cannot be had: {type(error).__name__}: {reason}"))
+    return checks
+
+
+def _skipped(name: str, reason: str) -> Check:
+    return Check(name=name, passed=False, skipped=True, detail=reason)
+
+
+def _check_outputs(loaded: LoadedModel, surgery: Surgery) -> Iterator[Check]:
+    """Whether the network gives numbers on random images, and those of the unconverted one where it should."""
     inputs = example_inputs(loaded.origin)
-    if inputs is None:
-        return checks
+    if inputs is None or surgery.source is None:
+        return
     outputs = parity.evaluate_once(loaded.model, inputs)
     finite = all(torch.isfinite(t).all() for t in outputs)
-    checks.append(
-        Check(name="outputs", passed=finite, detail="finite" if finite else "NaN or infinite on random images")
-    )
+    yield Check(name="outputs", passed=finite, detail="finite" if finite else "NaN or infinite on random images")
     if trained := surgery.plan.trains_away():
-        detail = f"skipped: training moves {listing(trained)} away from the unconverted network"
-        return [*checks, Check(name="parity", passed=True, detail=detail)]
+        yield _skipped("parity", f"training moves {listing(trained)} away from the unconverted network")
+        return
     plain = build(surgery.source)
     names = plain.state_dict().keys()
     plain.load_state_dict({k: v for k, v in loaded.model.state_dict().items() if k in names})
@@ -83,7 +102,7 @@ def _check_network(folder: Path) -> list[Check]:
     detail = f"largest difference from the unconverted network at the identity setting: {difference:.2g} (relative)"
     if learned:  # what they have learned is not to be found in the unconverted network
         detail += f", without the {listing(dict.fromkeys(i.unit.name for i in learned))} units"
-    return [*checks, Check(name="parity", passed=difference <= parity.TOLERANCE, detail=detail)]
+    yield Check(name="parity", passed=difference <= parity.TOLERANCE, detail=detail)
 
 
 def _contents(plan: ResolvedPlan) -> str:

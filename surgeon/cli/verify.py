@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import output
 from surgeon.cli.options import Checkpoint, Json
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.errors import ExitCode, SurgeonError, printable
 from surgeon.models.hub import repository_of
+
+if TYPE_CHECKING:
+    from surgeon.verification import Check
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,8 +40,14 @@ def verify(
         for column in ("check", "result", "detail"):
             table.add_column(column, overflow="fold")
         for check in result.checks:
-            table.add_row(check.name, "[green]ok[/]" if check.passed else "[red]FAILED[/]", escape(check.detail))
+            table.add_row(check.name, _result(check), escape(printable(check.detail)))
         output.show(table)
     if not result.passed:
-        failed = next(check for check in result.checks if not check.passed)
+        failed = next(check for check in result.checks if check.failed)
         raise SurgeonError(f"The checkpoint failed verification: {failed.detail}", exit_code=ExitCode.VERIFICATION)
+
+
+def _result(check: Check) -> str:
+    if check.skipped:
+        return "[yellow]skipped[/]"
+    return "[green]ok[/]" if check.passed else "[red]FAILED[/]"

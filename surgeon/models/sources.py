@@ -6,19 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from surgeon.errors import SurgeonError, did_you_mean, listing
+from surgeon.models.allocation import bounded_by
+from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into, other_class_count
 from surgeon.models.hub import careful, not_loaded, stop_waiting_for_unreachable_hub
 from surgeon.models.names import architecture_names, check_model_name
+from surgeon.models.timm_folder import check_timm_folder, folder_arguments
 from surgeon.models.weights import read_weights
+from surgeon.reading import shortened
 
 DRAWN_WITH = 0
 """The seed of random weights, which are the same in every run."""
@@ -36,14 +40,20 @@ class ModelSource(Record):
     arguments: dict[str, Any] = {}
 
 
+Side = Annotated[int, Field(ge=1, le=8192)]
+Values = Annotated[tuple[float, ...], Field(min_length=1, max_length=8192)]
+
+
 class Preprocessing(Record):
     """What the network expects of its images."""
 
-    input_size: tuple[int, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    interpolation: str = "bilinear"
-    crop_pct: float = 1.0
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    input_size: tuple[Side, Side, Side]
+    mean: Values
+    std: Values
+    interpolation: Annotated[str, Field(pattern="^[a-z_-]{1,20}$")] = "bilinear"
+    crop_pct: Annotated[float, Field(gt=0, le=100)] = 1.0
 
 
 class BaseWeights(Record):
@@ -78,7 +88,7 @@ class LoadedModel:
     def class_names(self) -> tuple[str, ...] | None:
         """Of the outputs, where they are known: to us, or to timm."""
         names = self.origin.class_names or (getattr(self.model, "pretrained_cfg", None) or {}).get("label_names")
-        return tuple(names) if names else None
+        return tuple(map(str, names)) if isinstance(names, list | tuple) and names else None
 
 
 def load_model(
@@ -111,12 +121,25 @@ def _built(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
         return _builder(name)(name, pretrained, arguments)
 
 
-def build(source: ModelSource) -> nn.Module:
-    """The network of a source with random weights."""
+def build(source: ModelSource, weights_bytes: int | None = None) -> nn.Module:
+    """The network of a source with random weights.
+
+    Args:
+        source: How to build it, which may be what somebody else's file says.
+        weights_bytes: How large the weights are that it is built for; it must not be far larger.
+    """
+    check_source(source.library, source.architecture, source.arguments)
     builder = {"timm": _from_timm, "torchvision": _from_torchvision, "surgeon": _from_catalog}[source.library]
     name = f"torchvision:{source.architecture}" if source.library == "torchvision" else source.architecture
-    with careful(), torch.random.fork_rng(devices=[]):
-        return builder(name, False, dict(source.arguments)).model.eval()
+    try:
+        with careful(), torch.random.fork_rng(devices=[]), bounded_by(weights_bytes):
+            return builder(name, False, dict(source.arguments)).model.eval()
+    except SurgeonError:
+        raise
+    except Exception as error:  # the libraries do not check arguments: wrong ones raise anything, anywhere
+        told = ", ".join(f"{key}={shortened(value)}" for key, value in source.arguments.items())
+        what = f"{source.architecture!r} with {told or 'its defaults'}"
+        raise SurgeonError(f"{source.library} cannot build {what}: {_first_line(error)}.") from error
 
 
 def drawn(source: ModelSource) -> nn.Module:
@@ -138,7 +161,7 @@ def _builder(name: str) -> Callable[[str, bool, dict[str, Any]], LoadedModel]:
 
 
 def _from_folder(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
-    if not (Path(name) / "config.json").is_file():
+    if not (Path(name) / "config.json").exists():
         raise SurgeonError(
             f"The folder {name!r} holds neither a surgeon checkpoint (surgery.json) nor a timm model (config.json)."
         )
@@ -171,18 +194,23 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
         stop_waiting_for_unreachable_hub()
     import timm
 
+    kind, _, place = name.partition(":")
+    weights_bytes = check_timm_folder(Path(place)) if kind == "local-dir" else None
     try:
-        arguments = _folder_arguments(name) | arguments
-        model = timm.create_model(name, pretrained=pretrained, **arguments)
+        arguments = folder_arguments(name) | arguments
+        with bounded_by(weights_bytes):
+            model = timm.create_model(name, pretrained=pretrained, **arguments)
+        config = cast("dict[str, Any]", model.pretrained_cfg)
+        check_source("timm", config["architecture"], {})
+        preprocessing = _for_channels(timm_preprocessing(config), arguments.get("in_chans", 3))
     except (OSError, UnpicklingError) as error:
         raise not_loaded(name, error, pretrained) from error
     except RuntimeError as error:
         raise _timm_refusal(name, error) from error
-    except (ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
-        if not name.startswith("local-dir:"):
+    except (ValueError, TypeError, LookupError, AttributeError, AssertionError, SafetensorError) as error:
+        if not place:
             raise
-        raise SurgeonError(f"The timm model in {name[10:]!r} is damaged: {_first_line(error)}.") from error
-    config = cast("dict[str, Any]", model.pretrained_cfg)
+        raise SurgeonError(f"The timm model in {place!r} is damaged: {_first_line(error)}.") from error
     for key in ("num_classes", "in_chans"):
         if (value := getattr(model, key, None)) is not None:
             arguments = {key: value, **arguments}
@@ -193,7 +221,6 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
     )
     tag = f"{config['architecture']}.{config['tag']}" if config.get("tag") else name
     weights = BaseWeights(origin=(name if ":" in name else tag) if pretrained else "random")
-    preprocessing = _for_channels(timm_preprocessing(config), arguments.get("in_chans", 3))
     return LoadedModel(name, model, Origin(source=source, preprocessing=preprocessing, weights=weights))
 
 
@@ -207,18 +234,6 @@ def _for_channels(preprocessing: Preprocessing, channels: int) -> Preprocessing:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
-
-
-def _folder_arguments(name: str) -> dict[str, Any]:
-    """Arguments that a timm folder, local or on the hub, keeps beside its weights."""
-    from timm.models import load_model_config_from_hf
-    from timm.models._hub import load_model_config_from_path
-
-    kind, _, place = name.partition(":")
-    if not place:
-        return {}
-    _, _, arguments = (load_model_config_from_path if kind == "local-dir" else load_model_config_from_hf)(place)
-    return dict(arguments or {})
 
 
 def timm_preprocessing(config: dict[str, Any]) -> Preprocessing:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
+import tarfile
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from surgeon.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.models.pickle_bounds import CostlyPickleError, check_pickle
+from surgeon.reading import check_ordinary, shortened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +45,11 @@ ZIP_MAGIC = b"PK\x03\x04"
 PICKLE_MAGIC = b"\x80"
 HEAD_BYTES = 1 << 20
 
+# PyTorch compresses nothing, and weights that somebody has compressed become little smaller.
+MOST_INFLATION, INFLATION_SLACK = 16, 1 << 26
+MOST_PICKLE_BYTES = 1 << 26
+LEGACY_PICKLES = 5  # a magic number, a version, the system, the content, the names of storages
+
 
 @dataclass(frozen=True)
 class WeightsFile:
@@ -53,9 +63,7 @@ class WeightsFile:
 
 def read_weights(path: Path) -> WeightsFile:
     """The weights in a `.safetensors`, `.pth`, `.th`, `.pt`, `.ckpt` or `.bin` file; nothing in it is run."""
-    head = _read_head(path)
-    _refuse_text(path, head)
-    checkpoint = _load(path, head)
+    checkpoint = _load(path, check_weights_file(path))
     found = _find(checkpoint) if isinstance(checkpoint, Mapping) else None
     if found is None:
         raise _no_weights(path, checkpoint)
@@ -66,16 +74,57 @@ def read_weights(path: Path) -> WeightsFile:
 # --- the file -------------------------------------------------------------------------------------------
 
 
+def check_weights_file(path: Path) -> bytes:
+    """Refuse what is no weights file, or takes far more to read than it has bytes; its first bytes, otherwise."""
+    head = _read_head(path)
+    _refuse_text(path, head)
+    try:
+        _refuse_bombs(path, head)
+    except CostlyPickleError:
+        raise SurgeonError(
+            f"{str(path)!r} was refused: reading its pickle would take far more time or memory than any weights do."
+        ) from None
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError, RuntimeError, OSError):
+        pass  # torn or of another kind, which reading it tells
+    return head
+
+
+def _refuse_bombs(path: Path, head: bytes) -> None:
+    if is_safetensors(path, head) or tarfile.is_tarfile(path):
+        return
+    if not head.startswith(ZIP_MAGIC):
+        with path.open("rb") as file:
+            for _ in range(LEGACY_PICKLES):
+                check_pickle(file)
+        return
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if sum(entry.file_size for entry in entries) > INFLATION_SLACK + MOST_INFLATION * path.stat().st_size:
+            raise SurgeonError(f"{str(path)!r} was refused: it is a few bytes that unpack to far more than weights do.")
+        for entry in entries:
+            if entry.filename.rpartition("/")[2] == "data.pkl":
+                with archive.open(entry) as file:
+                    content = file.read(MOST_PICKLE_BYTES + 1)
+                if len(content) > MOST_PICKLE_BYTES:
+                    raise CostlyPickleError
+                check_pickle(BytesIO(content))
+
+
+def is_safetensors(path: Path, head: bytes) -> bool:
+    """Whatever its name, a safetensors file starts with eight bytes of length and then a JSON object."""
+    return path.suffix.lower() == ".safetensors" or head[8:9] == b"{"
+
+
 def _read_head(path: Path) -> bytes:
     if path.is_dir():
         raise SurgeonError(f"{str(path)!r} is a folder, not a weights file.", _files_to_name(path))
+    if path.parent.is_dir() and not path.exists():
+        hint = did_you_mean(path.name, [file.name for file in path.parent.iterdir()]) or "Check the path."
+        raise SurgeonError(f"There is no weights file {str(path)!r}.", hint)
+    check_ordinary(path, "weights file")
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
-    except FileNotFoundError as error:
-        siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, siblings) or "Check the path."
-        raise SurgeonError(f"There is no weights file {str(path)!r}.", hint) from error
     except OSError as error:
         message = f"The weights file {str(path)!r} cannot be read: {error.strerror}."
         raise SurgeonError(message, "Check the path and its permissions.") from error
@@ -112,8 +161,7 @@ def _sha256(path: Path) -> str:
 
 def _load(path: Path, head: bytes) -> Any:
     try:
-        # Whatever its name, a safetensors file starts with eight bytes of length and then a JSON object.
-        if path.suffix.lower() == ".safetensors" or head[8:9] == b"{":
+        if is_safetensors(path, head):
             return load_file(path)
         with warnings.catch_warnings(), torch.serialization.safe_globals(_harmless_globals()):
             warnings.simplefilter("ignore")
@@ -211,7 +259,7 @@ def _named_tensors(entries: Mapping[Any, Any]) -> _Found | None:
     if not tensors:
         return None
     notes = []
-    if others := [str(name) for name in entries if name not in tensors]:
+    if others := [_named(name) for name in entries if name not in tensors]:
         notes.append(f"left out {listing(others)}: not named tensors")
     if counter := _averaging_counter(tensors):
         del tensors[counter]
@@ -219,6 +267,10 @@ def _named_tensors(entries: Mapping[Any, Any]) -> _Found | None:
     if prefix := wrapper_prefix(tensors):
         notes.append(f"removed the prefix {prefix!r} from {count(len(tensors), 'name')}")
     return _Found({name.removeprefix(prefix): tensor for name, tensor in tensors.items()}, tuple(notes))
+
+
+def _named(key: object) -> str:
+    return key if isinstance(key, str) and len(key) < 80 else shortened(key)
 
 
 def _averaging_counter(names: Iterable[str]) -> str:
@@ -255,7 +307,7 @@ def _no_weights(path: Path, checkpoint: object) -> SurgeonError:
             f"{str(path)!r} holds a {type(checkpoint).__name__}, not named weights.",
             "Save the weights as model.state_dict().",
         )
-    entries = f"its entries are {listing(map(str, checkpoint))}" if checkpoint else "it has no entries"
+    entries = f"its entries are {listing(map(_named, checkpoint))}" if checkpoint else "it has no entries"
     return SurgeonError(
         f"{str(path)!r} holds no weights: {entries}.",
         f"They are looked for at the top and under {listing((*PLAIN_COPIES, *AVERAGED_COPIES), 'or', 12)}.",

@@ -54,7 +54,7 @@ def test_a_damaged_checkpoint_as_json(checkpoint: Path) -> None:
     assert json.loads(outcome.stdout) == {
         "checkpoint": "out",
         "passed": False,
-        "checks": [{"name": "files", "passed": False, "detail": "out has no config.json."}],
+        "checks": [{"name": "files", "passed": False, "skipped": False, "detail": "out has no config.json."}],
     }
 
 
