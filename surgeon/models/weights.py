@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -94,8 +94,7 @@ def _refuse_bombs(path: Path, head: bytes) -> None:
         return
     if not head.startswith(ZIP_MAGIC):
         with path.open("rb") as file:
-            for _ in range(LEGACY_PICKLES):
-                check_pickle(file)
+            _check_pickles(file, LEGACY_PICKLES)
         return
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
@@ -104,10 +103,18 @@ def _refuse_bombs(path: Path, head: bytes) -> None:
         for entry in entries:
             if entry.filename.rpartition("/")[2] == "data.pkl":
                 with archive.open(entry) as file:
-                    content = file.read(MOST_PICKLE_BYTES + 1)
-                if len(content) > MOST_PICKLE_BYTES:
-                    raise CostlyPickleError
-                check_pickle(BytesIO(content))
+                    _check_pickles(file, 1)
+
+
+def _check_pickles(file: IO[bytes], number: int) -> None:
+    content = BytesIO(file.read(MOST_PICKLE_BYTES))
+    try:
+        for _ in range(number):
+            check_pickle(content)
+    except ValueError:
+        if content.tell() == MOST_PICKLE_BYTES:  # it goes on
+            raise CostlyPickleError from None
+        raise
 
 
 def is_safetensors(path: Path, head: bytes) -> bool:

@@ -66,7 +66,8 @@ def nested(depth: int) -> Any:
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, 10**6, 10**9, 2**63, 10**30, 1e308, float("nan"), float("inf"), "", "x",
     "../../etc/passwd", "/etc/passwd", "https://example.com/a", "hf-hub:a/b", "local-dir:/", "a\nb\x1b[31m\u202e",
-    "\x00", "\ud800", "x" * 10_000, [], [[]], {}, {"a": 1}, [1] * 100, [0.5] * 1000, list(range(20)), nested(200), {"": None},
+    "\x00", "\ud800", "x" * 10_000, [], [[]], {}, {"a": 1}, [1] * 100, [0.5] * 1000, list(range(20)),
+    nested(200), {"": None},
 )  # fmt: skip
 
 
