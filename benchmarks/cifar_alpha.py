@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 
 import surgeon
+from surgeon.measuring.predicting import evaluate
 from surgeon.models.sources import load_model
-from surgeon.scoring import evaluate
 
 ALPHAS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 FILES = {"cifar-resnet20": "resnet20-12fca82f.th", "cifar-resnet56": "resnet56-4bfd9763.th"}

@@ -42,8 +42,8 @@ def plain_timm_loop() -> float:
 
 def surgeon_eval() -> float:
     from surgeon.checkpoint import open_model
-    from surgeon.evaluation import run_evaluation
-    from surgeon.task import Request
+    from surgeon.commands.evaluate import run_evaluation
+    from surgeon.measuring.setup import Request
 
     loaded = open_model(MODEL, weights=LITE0)
     request = Request(data=str(IMAGENET), split="validation", limit=IMAGES, batch_size=BATCH, workers=WORKERS)

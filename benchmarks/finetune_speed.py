@@ -19,12 +19,12 @@ from timm.data import ImageDataset, create_loader
 from timm.optim import create_optimizer_v2
 
 from surgeon import checkpoint
+from surgeon.commands.finetune.operation import run_finetuning
+from surgeon.commands.finetune.request import FinetuneRequest
 from surgeon.data.loaders import usable_cores
+from surgeon.measuring.setup import Request
 from surgeon.results import Epoch
-from surgeon.task import Request
-from surgeon.training.operation import run_finetuning
 from surgeon.training.recipe import check_recipe
-from surgeon.training.request import FinetuneRequest
 
 MODEL, SIZE, BATCH, IMAGES, CLASSES, ROUNDS, EPOCHS = "mobilenetv3_small_100", 224, 32, 320, 10, 3, 2
 AT_LEAST = 1.0

@@ -9,13 +9,13 @@ from real_data import CIFAR10, FOLDER, RESNET20
 
 import surgeon
 from surgeon.checkpoint import open_model
-from surgeon.evaluation import run_evaluation
+from surgeon.commands.evaluate import run_evaluation
+from surgeon.commands.sweep.operation import SweepRequest, run_sweep
+from surgeon.measuring.setup import Request
+from surgeon.measuring.values import evenly_spaced
 from surgeon.models.sources import LoadedModel
 from surgeon.results import Method, Sweep
 from surgeon.surgery.branches import split_layers
-from surgeon.sweeping.operation import SweepRequest, run_sweep
-from surgeon.sweeping.values import evenly_spaced
-from surgeon.task import Request
 
 VALUES, ROUNDS, MOST = 11, 5, 2.2
 REAL = FOLDER.is_dir()

@@ -51,8 +51,8 @@ def open_only(path: Path) -> None:
 def evaluate(path: Path) -> None:
     """Print the peak resident memory in MiB."""
     from surgeon.checkpoint import open_model
-    from surgeon.evaluation import run_evaluation
-    from surgeon.task import Request
+    from surgeon.commands.evaluate import run_evaluation
+    from surgeon.measuring.setup import Request
 
     run_evaluation(open_model("cifar-resnet20", pretrained=False), Request(data=str(path)), lambda *_: None)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

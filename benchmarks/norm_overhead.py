@@ -10,7 +10,7 @@ import torch
 from timing import best_times, report
 
 import surgeon
-from surgeon import native
+from surgeon.layers import native
 
 LIMIT = 1.10
 

@@ -8,13 +8,13 @@ from real_data import CIFAR10, RESNET20, leave_unless_there
 
 import surgeon
 from surgeon.checkpoint import open_model
-from surgeon.evaluation import run_evaluation
+from surgeon.commands.evaluate import run_evaluation
+from surgeon.commands.sweep.operation import SweepRequest, run_sweep
+from surgeon.measuring.predicting import score
+from surgeon.measuring.setup import Request, prepare
+from surgeon.measuring.values import evenly_spaced
 from surgeon.metrics import compare_scores, metrics
 from surgeon.results import Method, Sweep
-from surgeon.scoring import score
-from surgeon.sweeping.operation import SweepRequest, run_sweep
-from surgeon.sweeping.values import evenly_spaced
-from surgeon.task import Request, prepare
 
 MODEL, IMAGES, VALUES = "cifar-resnet20", 2000, 21
 VIEWS, IMAGES_WITH_VIEWS, MOST_OF_A_VIEW = 162, 128, 0.8

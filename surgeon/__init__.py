@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from surgeon.augment.pipeline import mixer
-    from surgeon.checkpoint import load, save
-    from surgeon.errors import SurgeonError
-    from surgeon.exporting.api import export
-    from surgeon.losses import CutMix, exchanged_loss
-    from surgeon.scoring import evaluate
+    from surgeon.checkpoint.folder import load, save
+    from surgeon.commands.export.api import export
+    from surgeon.commands.finetune.api import finetune
+    from surgeon.commands.sweep.api import sweep
+    from surgeon.core.errors import SurgeonError
+    from surgeon.inserts.moex.loss import CutMix, exchanged_loss
+    from surgeon.measuring.predicting import evaluate
+    from surgeon.norms.mode.usage import gate_usage
     from surgeon.surgery.apply import convert
     from surgeon.surgery.branches import branch, merge_branches, mix_branches
     from surgeon.surgery.collect import collect_statistics
-    from surgeon.surgery.gates import gate_usage
     from surgeon.surgery.inserting import exchange_unit
     from surgeon.surgery.inspect import inspect_model
-    from surgeon.sweeping.api import sweep
-    from surgeon.training.api import finetune
 
 __version__ = "0.1.0"
 
@@ -48,24 +48,24 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CutMix": "surgeon.losses",
-    "SurgeonError": "surgeon.errors",
+    "CutMix": "surgeon.inserts.moex.loss",
+    "SurgeonError": "surgeon.core.errors",
     "branch": "surgeon.surgery.branches",
     "collect_statistics": "surgeon.surgery.collect",
     "convert": "surgeon.surgery.apply",
-    "evaluate": "surgeon.scoring",
+    "evaluate": "surgeon.measuring.predicting",
     "exchange_unit": "surgeon.surgery.inserting",
-    "exchanged_loss": "surgeon.losses",
-    "export": "surgeon.exporting.api",
-    "finetune": "surgeon.training.api",
-    "gate_usage": "surgeon.surgery.gates",
+    "exchanged_loss": "surgeon.inserts.moex.loss",
+    "export": "surgeon.commands.export.api",
+    "finetune": "surgeon.commands.finetune.api",
+    "gate_usage": "surgeon.norms.mode.usage",
     "inspect_model": "surgeon.surgery.inspect",
-    "load": "surgeon.checkpoint",
+    "load": "surgeon.checkpoint.folder",
     "merge_branches": "surgeon.surgery.branches",
     "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",
-    "save": "surgeon.checkpoint",
-    "sweep": "surgeon.sweeping.api",
+    "save": "surgeon.checkpoint.folder",
+    "sweep": "surgeon.commands.sweep.api",
 }
 
 

@@ -34,8 +34,8 @@ import surgeon
 from surgeon.augment.apply import augment_pictures
 from surgeon.augment.pipeline import build
 from surgeon.data.digits import digit_pixels
+from surgeon.inserts.crossnorm.styles import cross_normalise, cross_normalise_channels
 from surgeon.layers import statistics
-from surgeon.layers.crossnorm import cross_normalise, cross_normalise_channels
 from surgeon.layers.exchange import exchange_moments
 from surgeon.layers.statistics import Statistics
 from surgeon.models.sources import Preprocessing

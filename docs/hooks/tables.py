@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from surgeon.augment.base import augments
+from surgeon.core.specs import Options
 from surgeon.inserts import inserts
 from surgeon.metrics import metrics
 from surgeon.norms import norms
-from surgeon.options import Options
 from surgeon.training.recipe import Recipe, header_of, shipped_recipes
-from surgeon.tta import views
+from surgeon.views import views
 
 RECIPES = """# Recipes
 

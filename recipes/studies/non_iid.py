@@ -20,9 +20,9 @@ from torchvision.transforms.functional import pil_to_tensor
 import surgeon
 from surgeon.data.digits import load_digits
 from surgeon.data.sources import open_data
+from surgeon.measuring.predicting import score
 from surgeon.metrics import Metrics, Scores, metrics, summarise
 from surgeon.models.cifar import digits_resnet8
-from surgeon.scoring import score
 
 FIGURES = ("accuracy", "cross-entropy", "scaled-cross-entropy")
 ORIGINAL_COLOUR, CHOSEN_COLOUR, REFERENCE_COLOUR = "#1f6f8b", "#c77d2e", "#b8324a"  # as in surgeon/report/curves.py

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from surgeon.options import Options, configure, option, parse_spec
-from surgeon.registry import Registry
+from surgeon.core.registry import Registry
+from surgeon.core.specs import Options, configure, option, parse_spec
 
 if TYPE_CHECKING:
     from PIL import Image

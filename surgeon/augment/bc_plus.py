@@ -31,7 +31,7 @@ def bc_plus(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa
     """The average of both images around their means, weighted by contrast; the label takes the share drawn."""
     import torch
 
-    from surgeon.native import mixing
+    from surgeon.layers.native import mixing
 
     images, partner, lam = pairs.images, pairs.partner, pairs.lam()
     made = mixing.waves(images, partner, lam, SMALL)

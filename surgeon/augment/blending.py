@@ -21,7 +21,7 @@ def by_examples(pairs: Pairs, own: Tensor) -> Tensor:
 
 def by_factors(pairs: Pairs, first: Tensor, second: Tensor, offset: Tensor) -> Tensor:
     """`first * own + second * partner - offset`, with one number (N,) for all pixels of an example."""
-    from surgeon.native import mixing
+    from surgeon.layers.native import mixing
 
     images, partner = pairs.images, pairs.partner
     made = mixing.evenly(images, partner, first, second, offset)
@@ -33,7 +33,7 @@ def by_factors(pairs: Pairs, first: Tensor, second: Tensor, offset: Tensor) -> T
 
 def by_noise(pairs: Pairs, own: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """The same with noise (N, H, W) on the weight, which stays between 0 and 1; and the mean weight (N,)."""
-    from surgeon.native import mixing
+    from surgeon.layers.native import mixing
 
     made = mixing.noisily(pairs.images, pairs.partner, own, noise)
     if made is not None:
@@ -74,7 +74,7 @@ def by_boxes(pairs: Pairs, start: Tensor, stop: Tensor, source: Tensor | None = 
     """
     import torch
 
-    from surgeon.native import mixing
+    from surgeon.layers.native import mixing
 
     source = start if source is None else source
     made = mixing.boxes(pairs.images, pairs.partner, start, stop, source)
@@ -94,7 +94,7 @@ def by_boxes(pairs: Pairs, start: Tensor, stop: Tensor, source: Tensor | None = 
 
 def by_chance(pairs: Pairs, lam: Tensor, *, elements: bool = False) -> tuple[Tensor, Tensor]:
     """Each pixel, or each element of it, its own with probability lam (N,); and the share that is."""
-    from surgeon.native import mixing
+    from surgeon.layers.native import mixing
 
     count, channels, height, width = pairs.images.shape
     shape = (channels * height * width,) if elements else (height, width)
@@ -127,7 +127,7 @@ def _by_lines(pairs: Pairs, rows: Tensor, lines: Tensor) -> Tensor:
     """Two kinds of row, with own weights `lines` (N, 2, W); `rows` (N, H) says which is where."""
     import torch
 
-    from surgeon.native import mixing
+    from surgeon.layers.native import mixing
 
     made = mixing.lines(pairs.images, pairs.partner, lines, rows)
     if made is not None:

@@ -54,7 +54,7 @@ class Draws:
 
         The middle is anywhere in an image of this size, and the box is cut off at the border.
         """
-        from surgeon.native import mixing
+        from surgeon.layers.native import mixing
 
         middles = self.uniform(*lengths.shape)
         placed = mixing.placed_boxes(middles, lengths, height, width)
@@ -76,7 +76,7 @@ class Draws:
         """Of eight random bits each, from a generator of our own that is seeded by one draw: torch's is slow."""
         import torch
 
-        from surgeon.native import mixing
+        from surgeon.layers.native import mixing
 
         seed = torch.empty((), dtype=torch.int64, device=self.source)
         seed = seed.random_(-(2**63), None, generator=self.generator).to(self.device)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surgeon.augment.base import Augment, AugmentConfig, Kind, option, register
 from surgeon.augment.draws import Draws
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from surgeon.augment.base import BatchOperation, ImageOperation, Kind, augments
 from surgeon.augment.draws import generator_device
 from surgeon.augment.mixing import Mix
-from surgeon.errors import SurgeonError, listing
-from surgeon.options import parse_spec
+from surgeon.core.errors import SurgeonError, listing
+from surgeon.core.specs import parse_spec
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

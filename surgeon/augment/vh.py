@@ -33,7 +33,7 @@ def vh_bc_plus(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # n
     """BC+ of a vertical and a horizontal concatenation of both images around their means."""
     import torch
 
-    from surgeon.native import mixing
+    from surgeon.layers.native import mixing
 
     height, width = pairs.images.shape[2:]
     above, beside, lam = drawn_part(pairs, height), drawn_part(pairs, width), pairs.lam()

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from surgeon.cli import completion, options, output
 from surgeon.cli.groups import Images, Opening, unfolded
-from surgeon.errors import count
+from surgeon.core.errors import count
 from surgeon.report.wording import difference, preprocessing_text
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def affinity(
     check_model_name(model)
     check_augments(augment or ())
     with output.working("Loading torch and timm…"):
-        from surgeon.affinity import run_affinity
+        from surgeon.commands.affinity import run_affinity
     request = images.request(data)
     loaded = opening.open(model)
     with output.progress_bar("images/s") as bar:

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from surgeon import __version__
-from surgeon.errors import ExitCode
+from surgeon.core.errors import ExitCode
 
 # Modules of this package, each with a command of its own name, in the order of the help.
 COMMANDS = (
@@ -56,7 +56,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from surgeon.versions import kernels_file, version_of
+        from surgeon.core.versions import kernels_file, version_of
 
         typer.echo(f"surgeon {__version__}")
         typer.echo(f"python {platform.python_version()}")

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from surgeon.cli import output
 from surgeon.cli.options import Checkpoint, Json
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,8 +31,8 @@ def card(
     if path is not None and path.exists() and not (overwrite and path.is_file()):
         raise SurgeonError(f"{path} already exists.", "Pass --overwrite to replace a file.")
     with output.working(f"Reading {checkpoint}…"):
-        from surgeon.atomic import check_destination, staged
-        from surgeon.publishing import card_of
+        from surgeon.commands.publish import card_of
+        from surgeon.core.atomic import check_destination, staged
 
         result = card_of(checkpoint)
     if path is not None:

@@ -44,7 +44,7 @@ def recipes(incomplete: str) -> list[str]:
 
 
 def views(incomplete: str) -> list[str]:
-    return _starting_with(incomplete, _registered_in("tta"))
+    return _starting_with(incomplete, _registered_in("views"))
 
 
 def metrics(incomplete: str) -> list[str]:

@@ -14,10 +14,10 @@ from rich.table import Table
 from surgeon.cli import completion, output
 from surgeon.cli.groups import Opening, unfolded
 from surgeon.cli.options import Json, Model
-from surgeon.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count
 
 if TYPE_CHECKING:
-    from surgeon.conversion import Conversion
+    from surgeon.results.conversion import Conversion
 
 
 def add_to(app: typer.Typer) -> None:
@@ -76,8 +76,8 @@ def convert(
     folder = destination or default_destination(model, [*bn, *insert])
     check_model_name(model)
     with output.working("Loading torch and timm…"):
-        from surgeon.atomic import check_destination
-        from surgeon.conversion import perform_conversion, plan_conversion
+        from surgeon.commands.convert import perform_conversion, plan_conversion
+        from surgeon.core.atomic import check_destination
     if not dry_run:
         check_destination(folder, overwrite)
     loaded = opening.open(model)

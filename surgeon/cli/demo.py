@@ -24,7 +24,7 @@ def demo(
 ) -> None:
     """Rewrite the bundled model, sweep alpha and confirm the choice: offline, under a minute."""
     with output.working("Loading torch and timm…"):
-        from surgeon.demo import COMMAND, run_demo
+        from surgeon.commands.demo import COMMAND, run_demo
     with output.progress_bar("batches/s") as bar:
         result = run_demo(folder, lambda phase, done, planned, running: bar(phase, done, planned))  # noqa: ARG005
     if as_json:

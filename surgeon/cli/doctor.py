@@ -8,7 +8,7 @@ from rich.table import Table
 
 from surgeon.cli import output
 from surgeon.cli.options import Json
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError
 
 COLOURS = {"ok": "green", "note": "yellow", "broken": "red"}
 
@@ -20,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
 def doctor(as_json: Json = False) -> None:
     """Show versions, devices, kernels, caches and the hub, and test one prediction (exit 1 if anything is broken)."""
     with output.working("Looking around…"):
-        from surgeon.doctor import examine, summary
+        from surgeon.commands.doctor import examine, summary
 
         health = examine()
     if as_json:

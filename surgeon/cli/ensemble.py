@@ -11,7 +11,7 @@ from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.groups import Images, unfolded
-from surgeon.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text, short_names
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def ensemble(
     images: Images,
 ) -> None:
     """Average the predictions of several networks, or their weights, and say what that brings over the best of them."""
-    from surgeon.ensembling.names import check_member_names
+    from surgeon.commands.ensemble.names import check_member_names
 
     check_member_names(members)
     from surgeon.metrics import metrics  # which loads numpy
@@ -85,9 +85,9 @@ def ensemble(
     if choose_split is not None and not greedy:
         raise SurgeonError("--choose-split says what --greedy chooses on: pass both.")
     with output.working("Loading torch and timm…"):
-        from surgeon.atomic import check_destination
-        from surgeon.ensembling.members import open_members
-        from surgeon.ensembling.operation import EnsembleRequest, run_ensemble
+        from surgeon.commands.ensemble.members import open_members
+        from surgeon.commands.ensemble.operation import EnsembleRequest, run_ensemble
+        from surgeon.core.atomic import check_destination
     request = EnsembleRequest(
         task=images.request(data, tta, merge),
         metric=metric,

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from surgeon.cli import options, output
 from surgeon.cli.groups import Images, Opening, unfolded
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.report.wording import gain_text, preprocessing_text
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def evaluate(
             "Mix them instead: --lambda 1 is the auxiliary branch.",
         )
     with output.working("Loading torch and timm…"):
-        from surgeon.atomic import check_destination
-        from surgeon.evaluation import run_evaluation
+        from surgeon.commands.evaluate import run_evaluation
+        from surgeon.core.atomic import check_destination
         from surgeon.surgery.branches import taking_branch
     request = images.request(data, tta, merge)
     if folder is not None:

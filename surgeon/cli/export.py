@@ -12,7 +12,7 @@ from surgeon.cli import completion, options, output
 from surgeon.cli.convert import base_name
 from surgeon.cli.groups import Opening, unfolded
 from surgeon.cli.options import Json
-from surgeon.errors import SurgeonError, count, listing
+from surgeon.core.errors import SurgeonError, count, listing
 
 if TYPE_CHECKING:
     from surgeon.results import Export
@@ -60,7 +60,7 @@ def export(
     if split is not None and data is None:
         raise SurgeonError("--split says which images of --data to compare on: pass both.")
     with output.working("Loading torch and timm…"):
-        from surgeon.exporting.operation import FORMATS, check_request, run_export
+        from surgeon.commands.export.operation import FORMATS, check_request, run_export
         from surgeon.results import Target
     target = output.one_of(Target, to, "--to")
     ending = "-timm" if target is Target.TIMM else FORMATS[target].suffix

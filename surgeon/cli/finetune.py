@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, options, output
-from surgeon.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ def finetune(
     check_model_name(model)
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
-        from surgeon.task import Request
-        from surgeon.training.operation import plan_run, run_finetuning
-        from surgeon.training.request import FinetuneRequest
+        from surgeon.commands.finetune.operation import plan_run, run_finetuning
+        from surgeon.commands.finetune.request import FinetuneRequest
+        from surgeon.measuring.setup import Request
     request = FinetuneRequest(
         task=Request(
             data=data,

@@ -12,11 +12,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgeon.cli import options, output
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 
 if TYPE_CHECKING:
+    from surgeon.measuring.setup import Request
     from surgeon.models.sources import LoadedModel
-    from surgeon.task import Request
 
 R = TypeVar("R")
 
@@ -57,9 +57,9 @@ class Images:
 
     def request(self, data: str, tta: str | None = None, merge: str = "logits") -> Request:
         """What has to be predicted, checked."""
-        from surgeon.compute import Precision
-        from surgeon.task import ImageOptions, Request
-        from surgeon.tta import Merge
+        from surgeon.core.devices import Precision
+        from surgeon.measuring.setup import ImageOptions, Request
+        from surgeon.views import Merge
 
         given = asdict(self) | {name: _numbers(getattr(self, name), f"--{name}") for name in ("mean", "std")}
         of_images = {field.name: given.pop(field.name) for field in fields(ImageOptions)}

@@ -11,11 +11,11 @@ from rich.table import Table
 from surgeon.cli import completion, output
 from surgeon.cli.groups import Opening, unfolded
 from surgeon.cli.options import Json, Limit, Model, Split
-from surgeon.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count
 
 if TYPE_CHECKING:
     from surgeon.models.sources import LoadedModel
-    from surgeon.surgery.gates import GateUsage
+    from surgeon.norms.mode.usage import GateUsage
     from surgeon.surgery.inspect import Inspection
 
 
@@ -107,8 +107,8 @@ def _units_table(inspection: Inspection) -> Table:
 
 
 def _gates(loaded: LoadedModel, data: str, split: str | None, limit: int | None) -> dict[str, GateUsage]:
-    from surgeon.surgery.gates import gate_usage
-    from surgeon.task import Request, prepare
+    from surgeon.measuring.setup import Request, prepare
+    from surgeon.norms.mode.usage import gate_usage
 
     with output.working(f"Reading {data}…"):
         task = prepare(loaded, Request(data=data, split=split, limit=limit))

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from surgeon.cli import output
 from surgeon.cli.options import Json
-from surgeon.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count
 
 
 class Kind(StrEnum):
@@ -230,7 +230,7 @@ def _list_metrics(pattern: str | None, as_json: bool) -> None:
 
 
 def _list_views(pattern: str | None, as_json: bool) -> None:
-    from surgeon.tta import views
+    from surgeon.views import views
 
     documents = [{"name": name, "what": views[name].summary, "views": views[name].count} for name in views]
     _list_simply("Test-time augmentation, used as --tta NAME", documents, pattern, as_json)

@@ -47,9 +47,9 @@ def merge(
     folder = destination or Path(f"{Path(model).name}-merged")
     with output.working("Loading torch and timm…"):
         from surgeon import checkpoint
-        from surgeon.atomic import check_destination
-        from surgeon.merging import run_merging
-        from surgeon.task import Request
+        from surgeon.commands.merge import run_merging
+        from surgeon.core.atomic import check_destination
+        from surgeon.measuring.setup import Request
     check_destination(folder, overwrite)
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model)

@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from surgeon.errors import ExitCode, SurgeonError, listing
-from surgeon.processes import is_first_process
-from surgeon.registry import PluginWarning
+from surgeon.core.errors import ExitCode, SurgeonError, listing
+from surgeon.core.processes import is_first_process
+from surgeon.core.registry import PluginWarning
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from surgeon.cli import completion, options, output
-from surgeon.errors import SurgeonError, listing
+from surgeon.core.errors import SurgeonError, listing
 
 ALL = "all"
 
@@ -49,8 +49,8 @@ def preview(
     if path.suffix.lower() != ".png" or path.is_dir():
         raise SurgeonError(f"The picture cannot be written to {str(path)!r}.", "Name a file that ends in .png with -o.")
     with output.working("Loading torch…"):
-        from surgeon import preview as previews
-        from surgeon.atomic import check_destination, staged
+        from surgeon.commands import preview as previews
+        from surgeon.core.atomic import check_destination, staged
         from surgeon.report.gallery import draw_gallery
     check_destination(path.parent, overwrite=True)
     with output.working(f"Opening {data}…"):

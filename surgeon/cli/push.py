@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from surgeon.cli import output
 from surgeon.cli.options import Checkpoint, Json
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def push(
     with output.working(f"Uploading {checkpoint}…"):
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
-        from surgeon.publishing import push as upload
+        from surgeon.commands.publish import push as upload
 
         disable_progress_bars()
         result = upload(checkpoint, repository, private=private, message=message, revision=revision)

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, output
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError
 
 app = typer.Typer(no_args_is_help=True, help="Show, copy and check the recipes of `finetune`.")
 Name = Annotated[

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.groups import Images, Opening, unfolded
-from surgeon.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def sweep(
     opening: Opening,
 ) -> None:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
+    from surgeon.measuring.values import parse_values
     from surgeon.metrics import metrics
     from surgeon.models.names import check_model_name
-    from surgeon.sweeping.values import parse_values
 
     if alpha is not None and share is not None:
         raise SurgeonError("--alpha and --lambda cannot be swept at once.", "Sweep one after the other.")
@@ -113,8 +113,8 @@ def sweep(
         raise SurgeonError("--apply writes a checkpoint, but there is no folder for it.", "Pass one with -o DIR.")
     check_model_name(model)
     with output.working("Loading torch and timm…"):
+        from surgeon.commands.sweep.operation import SweepRequest, check_output, run_sweep
         from surgeon.results import Learning, Method
-        from surgeon.sweeping.operation import SweepRequest, check_output, run_sweep
     kinds = {Learning.PER_LAYER: per_layer, Learning.PER_CHANNEL: per_channel}
     request = SweepRequest(
         task=images.request(data, tta, merge),

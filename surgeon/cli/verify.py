@@ -10,11 +10,11 @@ from rich.table import Table
 
 from surgeon.cli import output
 from surgeon.cli.options import Checkpoint, Json
-from surgeon.errors import ExitCode, SurgeonError, printable
+from surgeon.core.errors import ExitCode, SurgeonError, printable
 from surgeon.models.hub import repository_of
 
 if TYPE_CHECKING:
-    from surgeon.verification import Check
+    from surgeon.commands.verify import Check
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,7 +30,7 @@ def verify(
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
     with output.working(f"Verifying {checkpoint}…"):
         from surgeon.checkpoint import folder_of
-        from surgeon.verification import verify as run
+        from surgeon.commands.verify import verify as run
 
         result = run(folder_of(checkpoint))
     if as_json:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from surgeon.core.errors import SurgeonError, count
 from surgeon.data.images import ImageSet
-from surgeon.errors import SurgeonError, count
 
 WORDNET_NUMBER = re.compile(r"^n\d{8}\s+")
 CODE = re.compile(r"(n\d{8}|\d+)$")

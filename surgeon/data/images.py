@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from surgeon.core.errors import SurgeonError
 from surgeon.data.splits import Indices
-from surgeon.errors import SurgeonError
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

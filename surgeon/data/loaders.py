@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.transforms import Transform, normalise
-from surgeon.errors import SurgeonError, count, listing
 from surgeon.models.sources import Preprocessing
 
 PIECE = 16  # images per task: enough that small images do not cost more to hand out than to decode

@@ -11,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from surgeon.core.errors import ExitCode, SurgeonError, did_you_mean, listing
 from surgeon.data.digits import SPLITS as DIGITS_SPLITS
 from surgeon.data.digits import digit_pixels
 from surgeon.data.images import ImageFiles, ImageSet, PixelArrays
 from surgeon.data.presets import PRESETS, Preset
 from surgeon.data.tables import Columns, column_values, image_set, parquet_values
-from surgeon.errors import ExitCode, SurgeonError, did_you_mean, listing
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features  # type: ignore[import-untyped]

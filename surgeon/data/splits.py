@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surgeon.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 

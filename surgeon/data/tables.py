@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.images import ArrowImages, ImageSet
 from surgeon.data.splits import Indices
-from surgeon.errors import SurgeonError, count, listing
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

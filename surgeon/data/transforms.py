@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.models.sources import Preprocessing
 
 MODES = {1: "L", 3: "RGB"}

@@ -1,4 +1,7 @@
-"""Units that are put between the layers of a network, one file per insert."""
+"""Units that are put between the layers of a network, one folder per method: its options, its layer, its loss.
+
+Where a unit can stand is found in `surgery`; arithmetic that several methods share, in `layers`.
+"""
 
 from surgeon.inserts.base import PREFIX, Effect, Insert, InsertConfig, aliases, inserts, option, register
 

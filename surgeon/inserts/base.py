@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from surgeon.options import Options, configure, option
-from surgeon.registry import Registry
+from surgeon.core.registry import Registry
+from surgeon.core.specs import Options, configure, option
 
 if TYPE_CHECKING:
     from torch import nn

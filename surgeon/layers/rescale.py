@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surgeon import native
+from surgeon.layers import native
 from surgeon.layers.statistics import Statistics, per_channel
 
 

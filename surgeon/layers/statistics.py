@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from surgeon import native
+from surgeon.layers import native
 
 
 class Statistics(NamedTuple):

@@ -16,9 +16,8 @@ import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surgeon import native
-from surgeon.errors import SurgeonError
-from surgeon.layers import statistics
+from surgeon.core.errors import SurgeonError
+from surgeon.layers import native, statistics
 from surgeon.layers.branches import Branch, Router
 from surgeon.layers.statistics import Statistics
 
@@ -243,6 +242,11 @@ class SurgicalNorm(nn.Module):
             f"{name}({', '.join(f'{k}={v}' for k, v in config)})" for name, config in self.rewrites.items()
         )
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, rewrites=[{rewrites}]"
+
+
+def surgical_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
+    """The rewritten layers of a network by name."""
+    return {name: module for name, module in model.named_modules() if type(module) is SurgicalNorm}
 
 
 class AuxiliaryNorm(SurgicalNorm):

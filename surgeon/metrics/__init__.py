@@ -1,4 +1,7 @@
-"""How good predictions are: one file per family of metrics, streamed image by image."""
+"""How good predictions are: one file per family of metrics, streamed sample by sample, with intervals.
+
+Which networks are compared on which samples is decided in `measuring` and `commands`.
+"""
 
 from surgeon.metrics.accumulator import ImageScores, Scores
 from surgeon.metrics.base import Metric, metrics, register

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surgeon.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count
 from surgeon.metrics import packing, temperature
 from surgeon.metrics.groups import group_of
 from surgeon.metrics.temperature import TemperatureFit, TemperatureSums

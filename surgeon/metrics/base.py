@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from surgeon.errors import ExitCode, SurgeonError
-from surgeon.registry import Registry
+from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.core.registry import Registry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

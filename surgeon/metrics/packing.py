@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 
 
 def pack(*arrays: NDArray[Any]) -> bytes:

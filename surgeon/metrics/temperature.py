@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.metrics import packing
 from surgeon.metrics.groups import GROUPS, group_of
 

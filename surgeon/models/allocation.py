@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 
 SLACK_BYTES = 1 << 28
 MORE_THAN_ITS_FILE = 16

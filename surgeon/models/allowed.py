@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from surgeon.errors import SurgeonError, listing
+from surgeon.core.errors import SurgeonError, listing
+from surgeon.core.reading import shortened
 from surgeon.models.catalog import CATALOG
 from surgeon.models.names import architecture_names
-from surgeon.reading import shortened
 
 # Everything with which timm and torchvision vary the size, the depth and the layers of a classification network.
 ARGUMENTS = frozenset(

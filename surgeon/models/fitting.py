@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from surgeon.errors import SurgeonError, count, listing
+from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.models.weights import WeightsFile, is_batch_counter, wrapper_prefix
 
 

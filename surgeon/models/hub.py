@@ -14,7 +14,7 @@ from pickle import UnpicklingError
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError
 
 FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 

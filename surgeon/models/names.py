@@ -8,7 +8,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from surgeon.errors import SurgeonError, did_you_mean
+from surgeon.core.errors import SurgeonError, did_you_mean
 from surgeon.models.catalog import CATALOG
 
 _REGISTERED = re.compile(r"^@register_model(?:\(name=\"(\w+)\"\)|\b).*?^def (\w+)", re.MULTILINE | re.DOTALL)

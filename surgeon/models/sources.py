@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from surgeon.errors import SurgeonError, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, did_you_mean, listing
+from surgeon.core.reading import shortened
 from surgeon.models.allocation import bounded_by
 from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
@@ -22,7 +23,6 @@ from surgeon.models.hub import careful, not_loaded, stop_waiting_for_unreachable
 from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
 from surgeon.models.weights import read_weights
-from surgeon.reading import shortened
 
 DRAWN_WITH = 0
 """The seed of random weights, which are the same in every run."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
+from surgeon.core.reading import parse_json, read_bounded
 from surgeon.models.allowed import check_source
 from surgeon.models.weights import check_weights_file
-from surgeon.reading import parse_json, read_bounded
 
 CONFIG = "config.json"
 MOST_CONFIG_BYTES = 1 << 24

@@ -25,9 +25,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from surgeon.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.reading import check_ordinary, shortened
 from surgeon.models.pickle_bounds import CostlyPickleError, check_pickle
-from surgeon.reading import check_ordinary, shortened
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from surgeon.errors import count
+from surgeon.core.errors import count
 from surgeon.report import picture, svg, wording
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgeon.errors import count
+from surgeon.core.errors import count
 from surgeon.report import picture, svg, wording
 from surgeon.report.frame import render
 

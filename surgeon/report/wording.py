@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from surgeon.errors import count, listing
+from surgeon.core.errors import count, listing
 
 if TYPE_CHECKING:
     from surgeon.models.sources import Preprocessing

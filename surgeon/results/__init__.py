@@ -1,4 +1,7 @@
-"""What commands find out, as typed records: tables, JSON, pictures and pages render from them and nothing else."""
+"""What commands find out, as typed records: tables, JSON, pictures and pages render from them and nothing else.
+
+A record holds figures and names; sentences about them are written in `report`.
+"""
 
 from surgeon.results.affinity import Affinity, AugmentAffinity
 from surgeon.results.base import Gain, Result

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from surgeon.compute import Precision
+from surgeon.core.devices import Precision
 from surgeon.metrics import Metrics
 from surgeon.models.sources import Preprocessing
 from surgeon.results.base import Gain, Result
-from surgeon.tta import Merge
+from surgeon.views import Merge
 
 
 class Member(Result):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.ops.misc import FrozenBatchNorm2d
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.inserts import PREFIX
 from surgeon.layers.surgical import GroupStatistics, SurgicalNorm, SynchronisedStatistics
 

@@ -9,9 +9,9 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.inserts import inserts
-from surgeon.layers.surgical import SurgicalNorm
+from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.norms import norms
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.inserting import carry_over, insert_units
@@ -132,11 +132,6 @@ def current_plan(model: nn.Module) -> ResolvedPlan:
         )
         operations.append(operation.model_copy(update={"rewrites": tuple(rewrites)}))
     return ResolvedPlan(operations=tuple(operations), insertions=plan.insertions)
-
-
-def surgical_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
-    """The rewritten layers of a network by name."""
-    return {name: module for name, module in model.named_modules() if type(module) is SurgicalNorm}
 
 
 def share_router(layers: Iterable[SurgicalNorm]) -> None:

@@ -10,11 +10,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.layers.branches import Branch, Router
 from surgeon.layers.statistics import Statistics, share_within_groups
-from surgeon.layers.surgical import SurgicalNorm
-from surgeon.surgery.apply import surgical_layers
+from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.surgery.plan import ResolvedPlan
 from surgeon.surgery.temperature import set_temperature, temperature_of
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
+from surgeon.layers.running import evaluating
 from surgeon.layers.surgical import SurgicalNorm
-from surgeon.surgery.parity import evaluating
 
 
 def collect_statistics(model: nn.Module, batches: Iterable[Any]) -> nn.Module:

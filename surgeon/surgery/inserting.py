@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.inserts import PREFIX, inserts
-from surgeon.layers.moex import MomentExchange
+from surgeon.inserts.moex.layer import MomentExchange
 from surgeon.surgery.plan import Insertion, Place, ResolvedPlan
 from surgeon.surgery.residual import RunAfter, UnreadableError, put_after_addition
 

@@ -9,11 +9,12 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from surgeon.layers.channel_modes import ChannelModes
-from surgeon.layers.modes import ModeStatistics
+from surgeon.layers.running import evaluating, flatten
 from surgeon.layers.surgical import SurgicalNorm
-from surgeon.surgery import adapters, parity
-from surgeon.surgery.gates import GateUsage
+from surgeon.norms.mode.layer import ModeStatistics
+from surgeon.norms.mode.usage import GateUsage
+from surgeon.norms.mode_group.layer import ChannelModes
+from surgeon.surgery import adapters
 from surgeon.surgery.inserting import units_of
 from surgeon.surgery.plan import Insertion, ResolvedPlan
 
@@ -178,9 +179,9 @@ def layers_with_norm_free_path(
 
     handles = [norm.register_forward_hook(note) for norm in norms]
     try:
-        with parity.evaluating(model), torch.enable_grad():
+        with evaluating(model), torch.enable_grad():
             wired = tuple(t.clone().requires_grad_() if isinstance(t, Tensor) else t for t in inputs)
-            outputs = list(parity.flatten(model(*wired)))
+            outputs = list(flatten(model(*wired)))
     finally:
         for handle in handles:
             handle.remove()

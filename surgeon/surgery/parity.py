@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from surgeon.layers.running import evaluating, flatten
 from surgeon.layers.surgical import SurgicalNorm
 
 TOLERANCE = 1e-5
@@ -34,18 +33,6 @@ def _difference(ours: Tensor, theirs: Tensor) -> float:
     return gap.max().item() / (scale or 1.0)
 
 
-def flatten(output: Any) -> Iterator[Tensor]:
-    """The tensors in a network's output, whatever it is wrapped in."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        for value in output.values():
-            yield from flatten(value)
-    elif isinstance(output, Sequence) and not isinstance(output, str):
-        for value in output:
-            yield from flatten(value)
-
-
 def layer_difference(original: nn.Module, norm: SurgicalNorm) -> float:
     """Difference of two layers in evaluation on a random input of the layer's kind; no hook of theirs is called."""
     reference = norm.weight if norm.weight is not None else norm.running_mean
@@ -58,21 +45,3 @@ def layer_difference(original: nn.Module, norm: SurgicalNorm) -> float:
         x = x.to(reference.device, reference.dtype)
     with evaluating(original), evaluating(norm), torch.no_grad():
         return relative_difference(norm.forward(x.clone()), original.forward(x.clone()))
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[nn.Module]:
-    """Evaluation mode for a while; afterwards every module is as before."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield model
-    finally:
-        for module in training:
-            module.training = True
-
-
-def evaluate_once(model: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
-    """The tensors of one evaluation."""
-    with evaluating(model), torch.inference_mode():
-        return [t.clone() for t in flatten(model(*inputs))]

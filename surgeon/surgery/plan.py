@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from surgeon.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.registry import Registry
+from surgeon.core.specs import Options, parse_spec
 from surgeon.inserts import PREFIX, Effect, Insert, aliases, inserts
 from surgeon.norms import NormVariant, norms
-from surgeon.options import Options, parse_spec
-from surgeon.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn

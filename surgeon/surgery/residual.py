@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.inserts import PREFIX
 from surgeon.surgery.plan import select
 

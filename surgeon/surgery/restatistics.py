@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.layers.branches import Branch
+from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import Statistics, mix, wide
-from surgeon.layers.surgical import SurgicalNorm
-from surgeon.surgery.apply import surgical_layers
-from surgeon.surgery.parity import evaluating
+from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 
 
 def restate_statistics(model: nn.Module, batches: Iterable[Any]) -> int:

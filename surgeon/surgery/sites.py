@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surgeon.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
 from surgeon.inserts import PREFIX, Insert, InsertConfig, inserts
 from surgeon.inserts.base import RESIDUAL
+from surgeon.layers.running import evaluate_once
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.inserting import Probe, put
 from surgeon.surgery.plan import Insertion, Place, Request, ResolvedPlan, Unit
@@ -199,13 +200,13 @@ def _proven(model: nn.Module, planned: Sequence[Insertion], inputs: tuple[Any, .
         module.register_forward_pre_hook(probes[-1].count)
         put(module, insertion, probes[-1])
     try:
-        after = parity.evaluate_once(trial, inputs)
+        after = evaluate_once(trial, inputs)
     except Exception as error:
         raise SurgeonError(
             f"The network cannot take these units: {(str(error) or repr(error)).splitlines()[0]}",
             "Say where they go with site=NAME, a module's name or a glob.",
         ) from error
-    difference = parity.relative_difference(after, parity.evaluate_once(model, inputs))
+    difference = parity.relative_difference(after, evaluate_once(model, inputs))
     if difference > parity.TOLERANCE:
         raise SurgeonError(
             f"The code of this network's blocks was read wrongly: its outputs move by {difference:.2g}.",

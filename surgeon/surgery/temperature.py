@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 
 
 class DivideLogits:

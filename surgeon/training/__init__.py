@@ -1,1 +1,4 @@
-"""Fine-tuning: recipes, the loop, and what happens after it."""
+"""Training one network: recipe, images, objective, loop, schedule, state.
+
+What happens before and after (planning a run, choosing settings, testing) is the `finetune` command.
+"""

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from surgeon.augment.pipeline import Augmentation
+from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.seeding import seed_from, seeded
-from surgeon.errors import SurgeonError
 
 FEWEST_IMAGES = 2
 """With which BatchNorm can take statistics."""

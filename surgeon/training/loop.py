@@ -18,16 +18,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from surgeon.compute import keep_heap
+from surgeon.core.devices import keep_heap
+from surgeon.core.errors import ExitCode, SurgeonError, listing
+from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
 from surgeon.data.seeding import seed_from
 from surgeon.data.transforms import normalise
-from surgeon.errors import ExitCode, SurgeonError, listing
-from surgeon.layers.crossnorm_unit import CrossNorm
-from surgeon.layers.moex import MomentExchange
+from surgeon.inserts.crossnorm.layer import CrossNorm
+from surgeon.inserts.moex.layer import MomentExchange
 from surgeon.metrics import Metrics
 from surgeon.models.sources import Preprocessing
-from surgeon.processes import Processes
 from surgeon.results import Epoch
 from surgeon.training.images import FEWEST_IMAGES, AugmentedImages, Order, TrainingBatch, training_batches
 from surgeon.training.network import train_mode

@@ -9,15 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from surgeon.conversion import plan_conversion, rewrite, state_sha256
-from surgeon.errors import SurgeonError
-from surgeon.layers.surgical import SurgicalNorm
+from surgeon.core.errors import SurgeonError
+from surgeon.layers.running import evaluate_once
+from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
-from surgeon.surgery import parity
-from surgeon.surgery.apply import apply_plan, current_plan, surgical_layers
+from surgeon.surgery.apply import apply_plan, current_plan
 from surgeon.surgery.inserting import units_of
 from surgeon.surgery.inspect import AFFINE
-from surgeon.surgery.plan import ResolvedPlan
+from surgeon.surgery.proof import plan_surgery, rewrite, state_sha256
 from surgeon.surgery.residual import has_residual_addition
 from surgeon.surgery.temperature import set_temperature
 from surgeon.training.recipe import Recipe
@@ -76,7 +75,7 @@ def check_input_size(loaded: LoadedModel) -> None:
     try:
         with torch.no_grad():
             deepcopy(loaded.model).train()(*inputs)
-        parity.evaluate_once(loaded.model, inputs)
+        evaluate_once(loaded.model, inputs)
     except (RuntimeError, AssertionError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
         raise SurgeonError(f"{loaded.name!r} cannot take this input size: {reason}.", "Choose another one.") from error
@@ -94,8 +93,7 @@ def _copy_fitting(trained: nn.Module, fresh: nn.Module) -> None:
 def convert(loaded: LoadedModel, recipe: Recipe) -> None:
     """Apply the recipe's rewrites."""
     if recipe.bn or recipe.insert:
-        planned = plan_conversion(loaded, recipe.bn, recipe.layers, recipe.insert)
-        rewrite(loaded, ResolvedPlan(operations=planned.operations, insertions=planned.insertions))
+        rewrite(loaded, plan_surgery(loaded, recipe.bn, recipe.layers, recipe.insert))
 
 
 def head_of(model: nn.Module) -> list[nn.Module]:

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from surgeon.augment.augmix.consistency import jensen_shannon
 from surgeon.augment.pipeline import Augmentation
-from surgeon.layers.moex import MomentExchange
-from surgeon.losses import jensen_shannon
+from surgeon.inserts.moex.layer import MomentExchange
 from surgeon.surgery.branches import branch
 
 Network = Callable[[Tensor], Any]

@@ -19,7 +19,7 @@ from pydantic import (
     field_validator,
 )
 
-from surgeon.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
 
 SHIPPED = Path(__file__).parents[1] / "assets" / "recipes"
 
@@ -62,7 +62,7 @@ def _check_augment(spec: str) -> None:
 
 
 def _check_values(text: str) -> None:
-    from surgeon.sweeping.values import parse_values
+    from surgeon.measuring.values import parse_values
 
     parse_values(text, "alpha")
 
@@ -74,7 +74,7 @@ def _check_metric(name: str) -> None:
 
 
 def _check_views(name: str) -> None:
-    from surgeon.tta import views
+    from surgeon.views import views
 
     views[name]
 

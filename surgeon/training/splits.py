@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.images import ImageSet
 from surgeon.data.sources import WHOLE, MissingSplitError
 from surgeon.data.splits import limit, rest
-from surgeon.errors import SurgeonError, count, listing
-from surgeon.task import Request, open_images
+from surgeon.measuring.setup import Request, open_images
 
 HELD_BACK = 0.1
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from surgeon.atomic import staged
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.core.atomic import staged
+from surgeon.core.errors import ExitCode, SurgeonError
 
 STATE = "state.pt"
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from surgeon.errors import SurgeonError, listing
+from surgeon.core.errors import SurgeonError, listing
 from surgeon.results import Epoch
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.recipe import Recipe

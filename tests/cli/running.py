@@ -19,24 +19,26 @@ from surgeon.cli.app import app
 
 # Its processes are copies of one that has imported everything, which takes a process of its own seconds.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["surgeon.cli.app", "surgeon.sweeping.operation", "surgeon.training.operation"])
+FORKS.set_forkserver_preload(
+    ["surgeon.cli.app", "surgeon.commands.sweep.operation", "surgeon.commands.finetune.operation"]
+)
 
 COMMAND_LINE = "from surgeon.cli.app import main; main()"
 
 # A program that runs a command and waits while it saves, to be stopped there.
 PAUSE_AFTER_WRITING_THE_WEIGHTS = """
 import time
-import surgeon.checkpoint
+import surgeon.checkpoint.folder
 from surgeon.cli.app import main
 
-write = surgeon.checkpoint.save_file
+write = surgeon.checkpoint.folder.save_file
 
 def write_and_wait(*arguments):
     write(*arguments)
     print("written", flush=True)
     time.sleep(60)
 
-surgeon.checkpoint.save_file = write_and_wait
+surgeon.checkpoint.folder.save_file = write_and_wait
 main()
 """
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from surgeon import affinity as operation
 from surgeon.augment.base import Kind, augments
+from surgeon.commands import affinity as operation
 from tests.cli.running import document, done, refusal
 
 DIGITS = ["affinity", "digits-resnet8", "--data", "digits"]

@@ -14,7 +14,7 @@ from surgeon.cli import completion
 from surgeon.data.presets import PRESETS
 from surgeon.metrics import metrics
 from surgeon.results import Target
-from surgeon.tta import views
+from surgeon.views import views
 
 # What the `surgeon` command runs, under its own name, which is what completion goes by.
 SURGEON = "import sys; sys.argv[0] = 'surgeon'; from surgeon.cli.app import main; main()"

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 
 import surgeon
 from surgeon.checkpoint import load_checkpoint
+from surgeon.checkpoint.record import read_surgery, sha256_of
+from surgeon.layers.running import evaluate_once
 from surgeon.models.sources import example_inputs, load_model
-from surgeon.record import read_surgery, sha256_of
-from surgeon.surgery.parity import evaluate_once
 from tests.cli.running import contents, document, done, invoke, refusal
 
 RESNET18 = ("convert", "resnet18", "--no-pretrained")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from surgeon.demo import ALPHAS, COMMAND
+from surgeon.commands.demo import ALPHAS, COMMAND
 from tests.cli.running import FILES, Outcome, contents, done, invoke, refusal
 
 

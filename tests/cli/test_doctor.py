@@ -10,8 +10,8 @@ import torch
 from huggingface_hub import constants
 
 import surgeon
-from surgeon import doctor
-from surgeon.versions import kernels_file
+from surgeon.commands import doctor
+from surgeon.core.versions import kernels_file
 from tests.cli.running import done, invoke
 
 FOUND = {
@@ -99,8 +99,8 @@ def test_without_kernels_everything_works(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_kernels_that_compute_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "kernels_file", lambda: Path("_kernels.so"))
-    monkeypatch.setattr("surgeon.native.available", lambda: True)
-    monkeypatch.setattr("surgeon.native.ghost_forward", lambda x, *_: (x + 1, x, x))
+    monkeypatch.setattr("surgeon.layers.native.available", lambda: True)
+    monkeypatch.setattr("surgeon.layers.native.ghost_forward", lambda x, *_: (x + 1, x, x))
     (finding,) = doctor._kernels()
     assert finding.state == "broken"
 

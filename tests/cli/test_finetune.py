@@ -19,11 +19,11 @@ from safetensors.torch import load_file
 
 import surgeon
 from surgeon.augment.base import Kind, augments
-from surgeon.errors import SurgeonError
+from surgeon.checkpoint.record import read_surgery
+from surgeon.core.errors import SurgeonError
 from surgeon.inserts import inserts
 from surgeon.models.cifar import digits_resnet8
 from surgeon.norms import norms
-from surgeon.record import read_surgery
 from tests.cli.running import Process, command, document, done, invoke, refusal
 
 DIGITS = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "--batch-size", 20, "--workers", 0)
@@ -180,7 +180,8 @@ def test_a_run_that_dies_between_its_stages_ends_alike(
     place: str, tmp_path: Path, swept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between a snapshot and the state, between two sweeps, after the test, before the report."""
-    from surgeon.training import finishing, loop
+    from surgeon.commands.finetune import finishing
+    from surgeon.training import loop
 
     module = loop if place.startswith("loop") else finishing
     name = place.rpartition(".")[2]
@@ -411,7 +412,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path: Pat
 
 def test_a_network_that_has_diverged_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights may be finite, and predictions all the same not."""
-    from surgeon.training import run
+    from surgeon.commands.finetune import run
 
     class Diverged:
         cross_entropy = float("inf")
@@ -457,7 +458,7 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
 
 @pytest.mark.parametrize(("images", "batch"), [(2, 2), (8, 8), (20, 8), (100, 16), (127, 16), (128, 32), (5000, 64)])
 def test_few_images_make_smaller_batches(images: int, batch: int) -> None:
-    from surgeon.training.run import default_batch
+    from surgeon.commands.finetune.run import default_batch
 
     assert default_batch(images) == batch
 

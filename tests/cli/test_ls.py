@@ -11,7 +11,7 @@ from surgeon.data.presets import PRESETS
 from surgeon.metrics import metrics
 from surgeon.models.catalog import CATALOG
 from surgeon.norms import norms
-from surgeon.tta import views
+from surgeon.views import views
 from tests.cli.running import document, done, refusal
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from surgeon.checkpoint import open_model
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.surgery.apply import apply_plan
 from surgeon.surgery.plan import ResolvedPlan
 from tests.cli.running import Outcome, invoke, operations, refusal, run

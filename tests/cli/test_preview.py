@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from surgeon import preview
 from surgeon.augment.base import Kind, augments
+from surgeon.commands import preview
 from surgeon.report.gallery import CAPTION_SIZE, Gallery, Row, Share, Tile, draw_gallery, shortened
 from tests.cli.running import contents, done, refusal
 

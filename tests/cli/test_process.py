@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from tests.cli.running import PAUSE_AFTER_WRITING_THE_WEIGHTS, Process, command, contents, invoke, run, sentence
 
 # --- Ctrl-C
 
 
-@pytest.mark.parametrize("moment", ["open_model", "check_destination", "save_file", "model_card", "sha256_of"])
+@pytest.mark.parametrize(
+    "moment",
+    ["open_model", "folder.check_destination", "folder.save_file", "folder.model_card", "folder.sha256_of"],
+)
 def test_ctrl_c_at_any_moment(moment: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -10,11 +10,11 @@ import torch
 from huggingface_hub import ModelCard, constants
 
 import surgeon
-from surgeon.checkpoint import licence_of
+from surgeon.checkpoint.card import model_card
+from surgeon.checkpoint.card_header import card_metadata
+from surgeon.checkpoint.folder import licence_of
+from surgeon.checkpoint.record import read_surgery
 from surgeon.models.sources import BaseWeights
-from surgeon.record import read_surgery
-from surgeon.report.card import model_card
-from surgeon.report.card_header import card_metadata
 from surgeon.surgery.plan import ResolvedPlan
 from tests.cli.hub import COMMIT, TOKEN, Hub
 from tests.cli.running import FILES, contents, document, done, invoke, refusal, sentence

@@ -182,10 +182,10 @@ def test_a_finished_sweep_is_not_computed_again(tmp_path: Path, monkeypatch: pyt
     first = document(*arguments)
     journal = (tmp_path / "out" / "journal.jsonl").read_bytes()
     monkeypatch.setattr(
-        "surgeon.sweeping.axis.AlphaAxis.logits", lambda *_, **__: pytest.fail("images were predicted again")
+        "surgeon.measuring.axes.AlphaAxis.logits", lambda *_, **__: pytest.fail("images were predicted again")
     )
     monkeypatch.setattr(
-        "surgeon.sweeping.investigation.learn_alphas", lambda *_, **__: pytest.fail("alphas were learned again")
+        "surgeon.commands.sweep.investigation.learn_alphas", lambda *_, **__: pytest.fail("alphas were learned again")
     )
     assert without_times(document(*arguments)) == without_times(first)
     assert without_times(json.loads((tmp_path / "out" / "result.json").read_text())) == without_times(first)

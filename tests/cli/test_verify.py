@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import surgeon
-from surgeon.record import read_surgery
+from surgeon.checkpoint.record import read_surgery
 from tests.cli.running import document, done, invoke, refusal
 from tests.helpers import small_resnet
 

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 import surgeon
 from surgeon import checkpoint
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.inserts import Effect, inserts
 from surgeon.inserts.base import RESIDUAL
+from surgeon.layers.running import evaluate_once
 from surgeon.surgery.apply import convert
 from surgeon.surgery.inserting import taken_out, units_of
-from surgeon.surgery.parity import evaluate_once
 from tests.helpers import randn, small_images, small_resnet
 
 # Settings under which something happens in every step, and other choices of each insert.

@@ -19,7 +19,7 @@ from timm.layers import BatchNormAct2d, FrozenBatchNormAct2d
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.norms import NormVariant, Phase, norms
 from surgeon.surgery.adapters import NormLayer, to_surgical

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 import surgeon
 from surgeon.checkpoint import open_model
-from surgeon.errors import SurgeonError
-from surgeon.record import find_problems
+from surgeon.checkpoint.record import find_problems
+from surgeon.core.errors import SurgeonError
 from tests.cli.running import FILES, invoke
 from tests.faults.conftest import converted
 
@@ -221,7 +221,7 @@ def test_a_newer_rewrite_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for operation in model.surgery.operations
     )
     with monkeypatch.context() as patch:
-        patch.setattr("surgeon.checkpoint.model_card", lambda *_: "")
+        patch.setattr("surgeon.checkpoint.folder.model_card", lambda *_: "")
         model.surgery = model.surgery.model_copy(update={"operations": operations})
         surgeon.save(model, tmp_path / "newer")
     with pytest.raises(SurgeonError, match="has version 2, this surgeon knows up to 1"):

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import surgeon
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.inserts import inserts
 from surgeon.models.sources import load_model
 from surgeon.norms import norms

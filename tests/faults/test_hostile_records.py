@@ -20,9 +20,9 @@ from huggingface_hub import constants
 
 import surgeon
 from surgeon.checkpoint import open_model
-from surgeon.errors import SurgeonError
+from surgeon.commands.verify import verify
+from surgeon.core.errors import SurgeonError
 from surgeon.models.allocation import TooLargeError, bounded_by
-from surgeon.verification import verify
 from tests.cli.running import invoke
 from tests.faults.forging import CONFIG, SURGERY, WEIGHTS, forge, forge_text, mutations, nested, record_of
 

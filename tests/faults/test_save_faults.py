@@ -17,8 +17,8 @@ import pytest
 from torch import nn
 
 import surgeon
-from surgeon.errors import ExitCode, SurgeonError
-from surgeon.record import find_problems
+from surgeon.checkpoint.record import find_problems
+from surgeon.core.errors import ExitCode, SurgeonError
 from tests.cli.running import (
     FILES,
     PAUSE_AFTER_WRITING_THE_WEIGHTS,
@@ -41,7 +41,14 @@ def model() -> nn.Module:
     return converted("example-weighted:alpha=0.25")
 
 
-STEPS = ["os.mkdir", "os.fsync", "os.replace", "os.rename", "pathlib.Path.write_text", "surgeon.checkpoint.save_file"]
+STEPS = [
+    "os.mkdir",
+    "os.fsync",
+    "os.replace",
+    "os.rename",
+    "pathlib.Path.write_text",
+    "surgeon.checkpoint.folder.save_file",
+]
 
 
 class Trouble:
@@ -112,7 +119,7 @@ def test_a_full_disk_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest
     def disk_full(*_: object) -> None:
         raise FULL
 
-    monkeypatch.setattr("surgeon.checkpoint.save_file", disk_full)
+    monkeypatch.setattr("surgeon.checkpoint.folder.save_file", disk_full)
     said = refusal(*CONVERT, "-o", tmp_path / "out", code=1)
     assert str(tmp_path / "out") in said
     assert "No space left on device" in said

@@ -34,7 +34,7 @@ SWEEP = (
 COUNTING = """
 import atexit, os, pathlib
 from surgeon.cli.app import main
-from surgeon.scoring import Manner
+from surgeon.measuring.predicting import Manner
 
 predict, batches = Manner.logits, []
 

@@ -247,7 +247,7 @@ def test_a_full_disk_while_reporting(
     assert said == f"Could not write {folder}: No space left on device."
     assert (folder / "journal.jsonl").read_bytes() == (finished / "journal.jsonl").read_bytes()
     assert set(contents(folder)) == {"journal.jsonl"}
-    monkeypatch.setattr("surgeon.sweeping.axis.AlphaAxis.logits", lambda *_, **__: pytest.fail("predicted again"))
+    monkeypatch.setattr("surgeon.measuring.axes.AlphaAxis.logits", lambda *_, **__: pytest.fail("predicted again"))
     done(*SHORT, "-o", folder)
     assert result(folder) == result(finished)
 
@@ -255,7 +255,7 @@ def test_a_full_disk_while_reporting(
 def test_a_full_disk_while_applying_keeps_the_journal(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surgeon.checkpoint.save_file", failing_after(0, open))
+        patch.setattr("surgeon.checkpoint.folder.save_file", failing_after(0, open))
         said = refusal(*SHORT, "--apply", "-o", folder, code=1)
     assert "No space left on device" in said
     assert set(contents(folder)) == {"journal.jsonl"}
@@ -328,7 +328,7 @@ def first_of_the_order(folder: Path) -> Path:
     """The picture that a sweep looks at first."""
     import numpy as np
 
-    from surgeon.sweeping.operation import ORDER_SEED
+    from surgeon.commands.sweep.operation import ORDER_SEED
 
     files = sorted(folder.rglob("*.png"))
     return files[int(np.random.default_rng(ORDER_SEED).permutation(len(files))[0])]

@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from surgeon.layers.crossnorm import Box, cross_normalise, cross_normalise_channels
+from surgeon.inserts.crossnorm.styles import Box, cross_normalise, cross_normalise_channels
 
 VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
 PREFIX = "crossnorm/"

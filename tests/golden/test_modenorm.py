@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from surgeon.layers.modes import ModeStatistics
+from surgeon.norms.mode.layer import ModeStatistics
 
 VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
 EPS = 1e-5

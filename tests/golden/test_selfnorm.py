@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from surgeon.layers.selfnorm import SelfNorm
+from surgeon.inserts.selfnorm.layer import SelfNorm
 
 VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from timm.data import create_transform
 
+from surgeon.core.errors import SurgeonError
 from surgeon.data.check import check_classes
 from surgeon.data.loaders import batches
 from surgeon.data.sources import open_data
 from surgeon.data.splits import limit
 from surgeon.data.transforms import Transform, normalise
-from surgeon.errors import SurgeonError
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into
 from surgeon.models.sources import Preprocessing

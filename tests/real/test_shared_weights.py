@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import surgeon
+from surgeon.layers.surgical import surgical_layers
+from surgeon.measuring.predicting import evaluate
 from surgeon.metrics import Metrics
 from surgeon.models.catalog import IMAGENET_MEAN, IMAGENET_STD
-from surgeon.scoring import evaluate
-from surgeon.surgery.apply import surgical_layers
 from tests.cli.running import done
 from tests.real.conftest import first_images
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from surgeon.compute import Precision
+from surgeon.core.devices import Precision
 from surgeon.models.sources import Preprocessing
 from surgeon.results import Combination, Ensemble, Member
-from surgeon.tta import Merge
+from surgeon.views import Merge
 from tests.unit.sweep_record import figures, gain
 
 SMALL = Preprocessing(input_size=(3, 32, 32), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surgeon.breakdown import break_down
-from surgeon.compute import Precision
+from surgeon.core.devices import Precision
 from surgeon.data.images import ImageSet
-from surgeon.gains import gain_over
+from surgeon.measuring.comparison import gain_over
+from surgeon.measuring.error_analysis import break_down
 from surgeon.metrics import Scores, metrics, summarise
 from surgeon.models.sources import Preprocessing
 from surgeon.results import AgainstOneView, Evaluation

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 import surgeon
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.layers.branches import Branch
-from surgeon.surgery.apply import convert, surgical_layers
+from surgeon.layers.surgical import surgical_layers
+from surgeon.measuring.axes import LambdaAxis
+from surgeon.surgery.apply import convert
 from surgeon.surgery.branches import (
     Mixing,
     branch,
@@ -28,7 +30,6 @@ from surgeon.surgery.branches import (
     taking_branch,
 )
 from surgeon.surgery.temperature import set_temperature, temperature_of
-from surgeon.sweeping.axis import LambdaAxis
 from tests.helpers import Snapshot, randn, randomise, small_images, small_resnet
 
 ELEVEN = [i / 10 for i in range(11)]

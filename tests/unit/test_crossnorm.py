@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from surgeon.layers.crossnorm import Box, cross_normalise, cross_normalise_channels, random_box
+from surgeon.inserts.crossnorm.styles import Box, cross_normalise, cross_normalise_channels, random_box
 from surgeon.layers.exchange import exchange_moments
 from tests.helpers import randn
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from surgeon.core.errors import SurgeonError
 from surgeon.data.check import check_classes
 from surgeon.data.images import ImageSet, PixelArrays
-from surgeon.errors import SurgeonError
 
 
 def labelled(labels: list[int], class_names: list[str], names_known: bool = True) -> ImageSet:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageFiles, ImageSet, PixelArrays, UnreadableImageError
 from surgeon.data.loaders import BATCHES_AHEAD, batches
-from surgeon.errors import SurgeonError
 from surgeon.models.sources import Preprocessing
 
 GREY = Preprocessing(input_size=(1, 4, 4), mean=(0.0,), std=(1.0,))

@@ -18,10 +18,10 @@ import pyarrow.parquet as parquet
 import pytest
 from PIL import Image
 
+from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.data.images import ImageSet
 from surgeon.data.presets import PRESETS
 from surgeon.data.sources import open_data
-from surgeon.errors import ExitCode, SurgeonError
 
 PETS = ["cat", "dog", "fox"]
 

@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from surgeon import convert
-from surgeon.ensembling.comparison import disagreement_of, gain_over_mean, mean_of_pairs
-from surgeon.ensembling.greedy import choose_members
-from surgeon.ensembling.prediction import Kept, average
-from surgeon.ensembling.soup import average_weights, check_alike
-from surgeon.errors import SurgeonError
+from surgeon.commands.ensemble.comparison import disagreement_of, gain_over_mean, mean_of_pairs
+from surgeon.commands.ensemble.greedy import choose_members
+from surgeon.commands.ensemble.prediction import Kept, average
+from surgeon.commands.ensemble.soup import average_weights, check_alike
+from surgeon.core.errors import SurgeonError
 from surgeon.metrics import Scores, metrics
 from surgeon.models.sources import LoadedModel, Origin
 from surgeon.report.wording import short_names
 from surgeon.surgery.branches import branch, mix_branches
 from surgeon.surgery.restatistics import keeps_statistics, restate_statistics
 from surgeon.surgery.temperature import set_temperature, temperature_of
-from surgeon.tta import Merge
+from surgeon.views import Merge
 from tests.helpers import randn, small_images, small_resnet
 
 CLASSES = 4

@@ -16,18 +16,18 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import surgeon
-from surgeon.checkpoint import open_model, origin_of_timm_model
+from surgeon.checkpoint.folder import open_model, origin_of_timm_model
+from surgeon.commands.export import operation
+from surgeon.commands.export.folding import fold
+from surgeon.commands.export.operation import run_export
+from surgeon.commands.export.tracing import trace
+from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.data.digits import load_digits
-from surgeon.errors import ExitCode, SurgeonError
-from surgeon.exporting import operation
-from surgeon.exporting.folding import fold
-from surgeon.exporting.operation import run_export
-from surgeon.exporting.tracing import trace
 from surgeon.inserts import inserts
+from surgeon.layers.surgical import surgical_layers
 from surgeon.models.sources import LoadedModel, ModelSource, Origin, Preprocessing, build
 from surgeon.norms import norms
 from surgeon.results import Export, Target
-from surgeon.surgery.apply import surgical_layers
 from surgeon.surgery.branches import merge_branches, mix_branches
 from surgeon.surgery.temperature import set_temperature
 from tests.helpers import randn, randomise, small_resnet

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import surgeon
-from surgeon.errors import SurgeonError
-from surgeon.surgery.apply import convert, surgical_layers
+from surgeon.core.errors import SurgeonError
+from surgeon.layers.surgical import surgical_layers
+from surgeon.surgery.apply import convert
 from tests.helpers import SMALL_RESNET_NORMS, Snapshot, small_images, small_resnet
 
 

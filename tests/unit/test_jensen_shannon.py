@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from surgeon.losses import jensen_shannon
+from surgeon.augment.augmix.consistency import jensen_shannon
 from tests.helpers import randn
 
 

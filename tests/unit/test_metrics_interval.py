@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.metrics import (
     ImageScores,
     Metric,

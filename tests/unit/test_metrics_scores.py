@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, log_loss, top_k_accuracy_score
 from torch import Tensor
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.metrics import GROUPS, Metrics, Scores, accumulator, group_of, metrics, packing, summarise
 from surgeon.metrics.temperature import TemperatureSums
 from tests.helpers import randn

@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.metrics import Scores, TemperatureFit, fit_temperature
 from tests.helpers import randn
 

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surgeon.errors import SurgeonError
-from surgeon.layers.channel_modes import ChannelModes, normalise_by_channel_modes
-from surgeon.layers.modes import ModeStatistics
+from surgeon.core.errors import SurgeonError
+from surgeon.norms.mode.layer import ModeStatistics
+from surgeon.norms.mode_group.layer import ChannelModes, normalise_by_channel_modes
 from surgeon.surgery.apply import convert
 from tests.helpers import randn, randomise, small_resnet
 

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import surgeon
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
+from surgeon.inserts.moex.layer import Exchange
+from surgeon.inserts.moex.loss import CutMix, exchanged_loss
 from surgeon.layers.exchange import exchange_moments
-from surgeon.layers.moex import Exchange
-from surgeon.losses import CutMix, exchanged_loss
 from surgeon.surgery.apply import convert
 from tests.helpers import randn, small_images, small_resnet
 

@@ -12,7 +12,7 @@ from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from surgeon.errors import SurgeonError, listing
+from surgeon.core.errors import SurgeonError, listing
 from surgeon.norms import norms
 from surgeon.surgery.apply import convert
 from surgeon.surgery.plan import Operation, Request, ResolvedPlan, Rewrite, resolve_plan, select

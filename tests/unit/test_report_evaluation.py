@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from surgeon.breakdown import break_down, class_names
 from surgeon.data.images import ImageSet
+from surgeon.measuring.error_analysis import break_down, class_names
 from surgeon.metrics import Scores
 from surgeon.report.evaluation import evaluation_page, evaluation_picture, in_sentences, worst_first
 from tests.unit.evaluation_record import CLASSES, NAMES, Photographs, evaluation, images, labels, scores

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from surgeon.errors import SurgeonError
+from surgeon.commands.finetune import finishing
+from surgeon.core.errors import SurgeonError
 from surgeon.report import svg
 from surgeon.report.training import training_page, training_picture
 from surgeon.results import FineTuning
-from surgeon.training import finishing
 from tests.unit.test_report_sweep import Page, numbers_in
 from tests.unit.training_record import epoch, epochs, in_cycles, not_finite, one_bad_epoch, run, seldom_validated
 

@@ -9,7 +9,7 @@ import torch
 import torch.fx
 from torch import Tensor, nn
 
-from surgeon.layers.selfnorm import Form, SelfNorm
+from surgeon.inserts.selfnorm.layer import Form, SelfNorm
 from tests.helpers import randn
 
 SIDES = pytest.mark.parametrize("two_sided", [False, True], ids=["one-sided", "two-sided"])

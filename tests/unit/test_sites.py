@@ -12,11 +12,11 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
+from surgeon.layers.running import evaluate_once
 from surgeon.models import cifar
 from surgeon.surgery.apply import convert
 from surgeon.surgery.inserting import units_of
-from surgeon.surgery.parity import evaluate_once
 from surgeon.surgery.residual import residual_blocks
 from surgeon.surgery.sites import stages
 from tests.helpers import Block, randn, randomise, small_images, small_resnet

@@ -11,11 +11,11 @@ import torch
 import torchvision
 from torch import Tensor
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
+from surgeon.layers.running import evaluate_once
 from surgeon.models.catalog import CATALOG
 from surgeon.models.names import all_model_names, architecture_names
 from surgeon.models.sources import LoadedModel, ModelSource, Origin, build, example_inputs, load_model
-from surgeon.surgery import parity
 
 
 def random(name: str, **options: int) -> LoadedModel:
@@ -191,7 +191,7 @@ def test_every_task_of_torchvision_takes_its_example_inputs(name: str) -> None:
     inputs = example_inputs(loaded.origin, examples=1)
     assert inputs is not None
     assert [tuple(t.shape) if isinstance(t, Tensor) else [tuple(i.shape) for i in t] for t in inputs] == SHAPES[name]
-    assert parity.evaluate_once(loaded.model, inputs)
+    assert evaluate_once(loaded.model, inputs)
 
 
 def test_example_inputs_are_the_same_in_every_run() -> None:

@@ -12,9 +12,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from surgeon import native
-from surgeon.errors import SurgeonError
-from surgeon.layers import statistics
+from surgeon.core.errors import SurgeonError
+from surgeon.layers import native, statistics
 from surgeon.layers.statistics import Statistics
 from surgeon.surgery.apply import convert
 from tests.helpers import example_weighted_reference, mixed_moments_reference, randn, randomise

@@ -14,9 +14,9 @@ from timm.models.levit import LinearNorm
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from surgeon.errors import SurgeonError
-from surgeon.layers.surgical import SurgicalNorm
-from surgeon.surgery.apply import apply_plan, convert, install_everywhere, surgical_layers
+from surgeon.core.errors import SurgeonError
+from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.surgery.apply import apply_plan, convert, install_everywhere
 from surgeon.surgery.collect import collect_statistics
 from surgeon.surgery.inspect import inspect_model
 from surgeon.surgery.parity import relative_difference

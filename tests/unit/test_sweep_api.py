@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import surgeon
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
+from surgeon.layers.surgical import surgical_layers
 from surgeon.results import Learning, Method, Sweep
-from surgeon.surgery.apply import surgical_layers
 from tests.helpers import Snapshot
 
 CLASSES = 4

@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
+from surgeon.measuring.contest import FEWEST_RUNNING, Contest, Measurement, rounds
 from surgeon.metrics import Scores, compare_scores, metrics, summarise
 from surgeon.metrics.interval import Z95
 from surgeon.results import Method
-from surgeon.sweeping.contest import FEWEST_RUNNING, Contest, Measurement, rounds
 
 BATCH = 16
 ORIGINAL = "original"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.measuring.journal import VERSION, Journal
+from surgeon.measuring.runner import Block
 from surgeon.metrics import Scores
-from surgeon.sweeping.journal import VERSION, Journal
-from surgeon.sweeping.runner import Block
 
 IDENTITY = {"model": "abc", "data": ["d1", "d2"], "values": (0.0, 0.1), "temperature": None}
 RECORDS: list[dict[str, Any]] = [
@@ -152,7 +152,7 @@ def test_a_file_of_one_line_that_is_no_journal_is_refused_and_kept(tmp_path: Pat
 
 
 def test_a_journal_of_another_version_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surgeon.sweeping.journal.VERSION", VERSION + 1)
+    monkeypatch.setattr("surgeon.measuring.journal.VERSION", VERSION + 1)
     with pytest.raises(SurgeonError, match="is not a journal that this surgeon can continue"):
         opened(path)
 

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import surgeon
+from surgeon.measuring.axes import AlphaAxis
+from surgeon.measuring.shared_prefix import SharedPrefix
 from surgeon.models.sources import Preprocessing
-from surgeon.sweeping.axis import AlphaAxis
-from surgeon.sweeping.prefix import SharedPrefix
-from surgeon.tta import views
-from surgeon.tta.run import predict_each
+from surgeon.views import views
+from surgeon.views.run import predict_each
 from tests.helpers import randn, randomise
 
 ALPHAS = (0.0, 0.3, 1.0, 0.0)

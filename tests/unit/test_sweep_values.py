@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surgeon.errors import ExitCode, SurgeonError
-from surgeon.sweeping.values import MOST_VALUES, checked, evenly_spaced, parse_values
+from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.measuring.values import MOST_VALUES, checked, evenly_spaced, parse_values
 
 
 def parsed(text: str) -> tuple[float, ...]:

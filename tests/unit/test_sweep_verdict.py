@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from surgeon.commands.sweep.verdict import in_sentences
 from surgeon.results import Setting
-from surgeon.sweeping.verdict import in_sentences
 from tests.unit.sweep_record import figures, gain
 
 

@@ -14,9 +14,9 @@ from torch import nn
 
 import surgeon
 from surgeon.checkpoint import open_model
-from surgeon.errors import SurgeonError
+from surgeon.commands.verify import verify
+from surgeon.core.errors import SurgeonError
 from surgeon.surgery.temperature import set_temperature, temperature_of
-from surgeon.verification import verify
 from tests.cli.running import document
 from tests.helpers import small_images, small_resnet
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torchvision.transforms import functional as reference
 
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.models.sources import Preprocessing
-from surgeon.tta import Merge, Merger, Views, predict, views
+from surgeon.views import Merge, Merger, Views, predict, views
 from tests.helpers import randn, small_images, small_resnet
 
 FLIPPED = {"flip", "flip-crop", "cifar-flip-crop", "imagenet-flip-crop", "ten-crop"}
@@ -226,7 +226,7 @@ def test_a_batch_needs_rows() -> None:
 
 def test_views_are_listed_without_torch() -> None:
     code = (
-        "import sys; from surgeon.tta import views; "
+        "import sys; from surgeon.views import views; "
         "print(*[f'{n}:{views[n].count}' for n in views if views[n].summary]); print('torch' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

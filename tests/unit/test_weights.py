@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torchvision.models import mnasnet0_5
 from torchvision.ops import FrozenBatchNorm2d
 
-from surgeon.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.models.fitting import load_into
 from surgeon.models.weights import WeightsFile, read_weights
 

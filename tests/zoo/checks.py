@@ -11,9 +11,10 @@ import torchvision
 from torch import Tensor, nn
 
 import surgeon
+from surgeon.layers.running import evaluate_once
+from surgeon.layers.surgical import surgical_layers
 from surgeon.models.sources import ModelSource, Origin, build, example_inputs, timm_preprocessing
 from surgeon.surgery import adapters, parity
-from surgeon.surgery.apply import surgical_layers
 
 SMALL = 128
 
@@ -78,9 +79,9 @@ def inputs_for(source: ModelSource, model: nn.Module) -> tuple[Any, ...]:
 
 
 def outputs_of(model: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
-    outputs = parity.evaluate_once(model, inputs)
+    outputs = evaluate_once(model, inputs)
     if isinstance(inputs[0], list):  # a detector may find nothing: look at its features too
-        outputs += parity.evaluate_once(model.backbone, (torch.stack(inputs[0]),))
+        outputs += evaluate_once(model.backbone, (torch.stack(inputs[0]),))
     return outputs
 
 

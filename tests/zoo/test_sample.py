@@ -11,6 +11,7 @@ from timm.layers import convert_sync_batchnorm, freeze_batch_norm_2d
 from torch import nn
 
 import surgeon
+from surgeon.layers.running import evaluate_once
 from surgeon.surgery import adapters, parity
 from tests.zoo.checks import check_architecture, randomise_norms
 
@@ -55,8 +56,8 @@ def test_changed_layers(name: str, change: object) -> None:
     kinds = {layer.kind for layer in adapters.batch_norm_layers(model)}
     assert kinds <= {"SyncBatchNorm", "SyncBatchNormAct", "FrozenBatchNorm2d", "FrozenBatchNormAct2d"}
     image = torch.randn(2, 3, 64, 64)
-    original = parity.evaluate_once(model, (image,))
+    original = evaluate_once(model, (image,))
     converted = surgeon.convert(model, "example-weighted")
-    assert parity.relative_difference(parity.evaluate_once(converted, (image,)), original) == 0
+    assert parity.relative_difference(evaluate_once(converted, (image,)), original) == 0
     weighted = surgeon.convert(model, "example-weighted", alpha=0.1)
-    assert parity.relative_difference(parity.evaluate_once(weighted, (image,)), original) > 1e-4
+    assert parity.relative_difference(evaluate_once(weighted, (image,)), original) > 1e-4

@@ -11,9 +11,9 @@ from torchvision.transforms.functional import pil_to_tensor
 from surgeon.augment.base import ImageOperation, augments
 from surgeon.augment.geometry import evaluation_geometry, fill_colour
 from surgeon.augment.pipeline import build
+from surgeon.core.errors import SurgeonError
 from surgeon.data.seeding import seeded
 from surgeon.data.transforms import Transform, normalise
-from surgeon.errors import SurgeonError
 from surgeon.models.sources import Preprocessing
 
 SHAPES = [(32, 32), (50, 30), (30, 50), (1, 1), (1, 40), (40, 1), (300, 200)]

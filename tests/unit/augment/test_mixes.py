@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from surgeon import native
 from surgeon.augment.base import Kind, augments
 from surgeon.augment.cutout import usual_size
 from surgeon.augment.draws import Draws, random_words
 from surgeon.augment.mixing import Mix, Pairs, ShareConfig, soft
 from surgeon.augment.pipeline import mixer
-from surgeon.errors import SurgeonError
-from surgeon.losses import CutMix, exchanged_loss
-from surgeon.native import mixing as kernels
+from surgeon.core.errors import SurgeonError
+from surgeon.inserts.moex.loss import CutMix, exchanged_loss
+from surgeon.layers import native
+from surgeon.layers.native import mixing as kernels
 from tests.helpers import randn
 
 

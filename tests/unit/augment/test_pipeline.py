@@ -8,7 +8,7 @@ import torch
 from surgeon.augment.base import Kind, augments
 from surgeon.augment.mixing import Mix, soft
 from surgeon.augment.pipeline import build, mixer
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.models.sources import Preprocessing
 from tests.helpers import randn
 

@@ -14,8 +14,8 @@ from PIL import Image
 from surgeon.augment.base import ImageOperation, Kind, augments
 from surgeon.augment.geometry import fill_colour
 from surgeon.augment.pipeline import build
+from surgeon.core.errors import SurgeonError
 from surgeon.data.seeding import seed_from, seeded
-from surgeon.errors import SurgeonError
 from surgeon.models.sources import Preprocessing
 
 OF_IMAGES = [name for name in augments if augments[name].kind is Kind.IMAGE]

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import surgeon
+from surgeon.augment.augmix.consistency import jensen_shannon
 from surgeon.augment.pipeline import Augmentation, build
-from surgeon.losses import jensen_shannon
 from surgeon.models.sources import Preprocessing
 from surgeon.training.objective import Objective
 from tests.helpers import SmallResNet, randn

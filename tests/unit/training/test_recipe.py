@@ -12,7 +12,7 @@ import yaml
 import surgeon
 from surgeon import checkpoint
 from surgeon.augment.pipeline import build
-from surgeon.errors import SurgeonError
+from surgeon.core.errors import SurgeonError
 from surgeon.models.names import check_model_name
 from surgeon.training import network
 from surgeon.training.recipe import (

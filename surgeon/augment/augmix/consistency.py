@@ -1,0 +1,26 @@
+"""AugMix's consistency loss: predictions for several versions of an image are to agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+LEAST_LOG_PROBABILITY = -1e4  # below it the probability is zero in any precision
+
+
+def jensen_shannon(logits: Sequence[Tensor]) -> Tensor:
+    """How far several predictions (N, classes) for the same images are apart: AugMix's consistency loss.
+
+    The Jensen-Shannon divergence: the mean divergence of each prediction from their average, averaged over the images;
+    between 0 and the logarithm of the number of predictions. It is computed in log space and float32. AugMix adds 12
+    times this of the clean image and two augmentations to the cross-entropy of the clean one.
+    """
+    if len(logits) < 2:
+        raise ValueError(f"A divergence needs two predictions or more, not {len(logits)}")
+    # A class that is impossible (a logit of -inf) counts as very improbable: zero times infinity is no number.
+    logs = torch.stack([one.float().log_softmax(dim=-1).clamp_min(LEAST_LOG_PROBABILITY) for one in logits])
+    average = logs.logsumexp(dim=0) - math.log(len(logits))
+    return (logs.exp() * (logs - average)).sum(dim=-1).mean()

@@ -1,0 +1,170 @@
+"""Model cards: what a network is, how to load it, where it came from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from surgeon.checkpoint.card_header import card_metadata, metadata_for, title
+from surgeon.checkpoint.record import Surgery
+from surgeon.core.errors import listing
+from surgeon.norms import norms
+from surgeon.surgery.plan import ResolvedPlan
+
+_CARD = """\
+---
+{metadata}
+---
+# {name}
+
+{what}
+
+```python
+import surgeon  # of the package norm-surgeon
+
+model = surgeon.load("{folder}"){or_on_the_hub}
+```
+
+{plain_note}
+{findings}
+| | |
+|---|---|
+| base weights | {weights} |
+| sha256 of the base weights | {sha256} |
+| rewritten layers | {layers} |
+{units}| temperature | {temperature} |
+{parity}{preprocessing}
+
+`surgeon verify {folder}` checks all of this again.
+"""
+
+_PLAIN_CARD = """\
+---
+{metadata}
+---
+# {name}
+
+{network} as timm builds it, written by norm-surgeon{what}.
+
+```python
+import timm
+
+model = timm.create_model("local-dir:{folder}", pretrained=True){or_on_the_hub}
+```
+{findings}
+| | |
+|---|---|
+| base weights | {weights} |
+| sha256 of the base weights | {sha256} |
+{preprocessing}
+"""
+
+_HAS_MORE_BUFFERS = (
+    "The layers were GroupNorm, which has no running statistics: these are additional buffers, so the weights do not "
+    "load into the unconverted network with `strict=True`."
+)
+_HAS_MORE_STATE = (
+    "Parameters of the original keep their names, but {names} added others: the weights load into the unconverted "
+    "network only with `strict=False`, which leaves the added ones out{consequence}."
+)
+_DIFFERENCE = "difference from the original at the identity setting"
+_LOADS_PLAINLY = (
+    "Parameters keep their original names: the weights also load into the unconverted network, "
+    "which then predicts {how}."
+)
+
+_FOLDER = "path/to/this/folder"
+_OR_ON_THE_HUB = '  # or "hf-hub:OWNER/NAME", if that is where it is'
+
+
+def model_card(folder: str, surgery: Surgery, parity: float | None, licence: str | None = None) -> str:
+    """The card as Markdown with the hub's metadata; `licence` is that of the base weights, where it is known."""
+    plan = surgery.plan
+    kinds = Counter(operation.source for operation in plan.operations)
+    return _CARD.format(
+        name=title(folder, surgery),
+        metadata=card_metadata(folder, surgery, licence).to_yaml(),
+        what=_what(_network(surgery), plan),
+        plain_note=_plain_note(plan, kinds, any("ine-tuned on " in sentence for sentence in surgery.findings)),
+        weights=surgery.base_weights.origin,
+        sha256=_sha256(surgery),
+        findings=_list(surgery.findings),
+        temperature=f"logits are divided by {surgery.temperature:.4f}" if surgery.temperature else "none",
+        layers=", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "none",
+        units=f"| inserted units | {units} |\n" if (units := _units(plan)) else "",
+        parity="" if parity is None else f"| {_DIFFERENCE} | {parity:.1e} (relative) |\n",
+        preprocessing=_input(surgery),
+        folder=_FOLDER,
+        or_on_the_hub=_OR_ON_THE_HUB,
+    )
+
+
+def plain_card(folder: str, surgery: Surgery, licence: str | None = None) -> str:
+    """The card of a network that was exported for timm alone."""
+    return _PLAIN_CARD.format(
+        name=title(folder, surgery),
+        metadata=metadata_for("timm", folder, surgery, licence).to_yaml(),
+        network=_network(surgery),
+        what=f": at inference it computes what it did with **{summary}**"
+        if (summary := surgery.plan.summary())
+        else "",
+        weights=surgery.base_weights.origin,
+        sha256=_sha256(surgery),
+        findings=_list(surgery.findings),
+        preprocessing=_input(surgery),
+        folder=_FOLDER,
+        or_on_the_hub=_OR_ON_THE_HUB,
+    )
+
+
+def addressed(card: str, address: str) -> str:
+    """A card as it reads at its address on the hub."""
+    card = card.replace(_OR_ON_THE_HUB, "")
+    return card.replace(f"local-dir:{_FOLDER}", address).replace(_FOLDER, address)
+
+
+def _network(surgery: Surgery) -> str:
+    source = surgery.source
+    return f"`{source.library}: {source.architecture}`" if source else "A network of one's own"
+
+
+def _sha256(surgery: Surgery) -> str:
+    return f"`{surgery.base_weights.sha256}`" if surgery.base_weights.sha256 else "not recorded"
+
+
+def _list(findings: Sequence[str]) -> str:
+    sentences = "".join(f"- {sentence}\n" for sentence in findings)
+    return f"\n{sentences}" if sentences else ""
+
+
+def _input(surgery: Surgery) -> str:
+    if (images := surgery.preprocessing) is None:
+        return ""
+    return f"| input | {'x'.join(map(str, images.input_size))}, mean {images.mean}, std {images.std} |"
+
+
+def _what(network: str, plan: ResolvedPlan) -> str:
+    """The network in a sentence."""
+    parts = ["rewritten normalisation layers"] if plan.operations else []
+    parts += ["inserted units"] if plan.insertions else []
+    return f"{network} with {' and '.join(parts)}: **{plan.summary()}**." if parts else f"{network}, without rewrites."
+
+
+def _units(plan: ResolvedPlan) -> str:
+    kinds = Counter(insertion.unit.name for insertion in plan.insertions)
+    return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+
+
+def _plain_note(plan: ResolvedPlan, kinds: Counter[str], trained: bool) -> str:
+    """What becomes of the weights in the unconverted network."""
+    if any("GroupNorm" in kind for kind in kinds):
+        return _HAS_MORE_BUFFERS
+    names = dict.fromkeys(r.name for operation in plan.operations for r in operation.rewrites)
+    added = [name for name in names if norms[name].adds_state]
+    away = any(norms[name].trains_away for name in added)
+    learning = list(dict.fromkeys(i.unit.name for i in plan.insertions if i.unit.variant().learns))
+    added, away = [*added, *learning], away or bool(learning)
+    if not added:
+        return _LOADS_PLAINLY.format(how="as the layers were trained" if trained else "as the original did")
+    consequence = ": once trained, it then predicts otherwise" if away else " and predicts as the main branch does"
+    return _HAS_MORE_STATE.format(names=listing(f"`{name}`" for name in added), consequence=consequence)

@@ -1,0 +1,1 @@
+"""The `ensemble` command: several networks that predict as one."""

@@ -1,0 +1,185 @@
+"""The `ensemble` command's whole operation: choose, average, compare, report, and write the average of the weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from surgeon import checkpoint
+from surgeon.commands.ensemble.comparison import compare_all, disagreement_of, mean_of_pairs
+from surgeon.commands.ensemble.greedy import choose_members
+from surgeon.commands.ensemble.prediction import Predictor, Progress
+from surgeon.commands.ensemble.soup import average_weights, check_alike
+from surgeon.commands.ensemble.verdict import in_sentences
+from surgeon.core.atomic import check_destination, staged
+from surgeon.core.errors import SurgeonError
+from surgeon.core.processes import Processes
+from surgeon.data.images import ImageSet
+from surgeon.data.loaders import Batch
+from surgeon.data.sources import WHOLE, MissingSplitError
+from surgeon.data.splits import halves
+from surgeon.measuring.setup import Request, Task, open_images, prepare
+from surgeon.metrics import metrics
+from surgeon.models.sources import LoadedModel
+from surgeon.report.ensemble import ensemble_page, ensemble_picture
+from surgeon.results import Choice, Ensemble, Restatement
+from surgeon.surgery.restatistics import keeps_statistics, restate_statistics
+
+RESULT, PICTURE, PAGE, CHECKPOINT = "result.json", "ensemble.png", "report.html", "checkpoint"
+VALIDATION = "validation"
+ORDER_SEED = 0
+
+
+@dataclass(frozen=True)
+class EnsembleRequest:
+    """Which images, whether to choose among the members, and whether to average their weights too."""
+
+    task: Request
+    metric: str = "accuracy"
+    greedy: bool = False
+    choose_split: str | None = None
+    soup: bool = False
+    statistics_split: str = "train"
+    statistics_images: int = 2048
+    output: Path | None = None
+    overwrite: bool = False
+
+
+def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progress: Progress) -> Ensemble:
+    """Measure every member and their average on the same images, and write what was found."""
+    start = time.perf_counter()
+    processes = Processes.launched()
+    if request.output is not None:
+        check_destination(request.output, request.overwrite)
+    if request.soup:
+        check_alike(members)
+    images = open_images(request.task)
+    reported, choosing = _parts(images, request)
+    statistics_images = _statistics_images(request) if request.soup else None
+    tasks = [prepare(member, request.task, images) for member in members]
+    predictor = Predictor(tasks, processes, progress)
+    names = [member.name for member in members]
+    everyone = list(range(len(members)))
+
+    groups, chosen, choice = {"ensemble": everyone}, everyone, None
+    if choosing is not None:
+        kept = predictor.keep(choosing, "choosing members")
+        chosen, steps = choose_members(names, kept, metrics[request.metric], request.task.merge)
+        half = choosing.split == reported.split
+        choice = Choice(split=choosing.split, half=half, images=len(kept.labels), steps=tuple(steps))
+        groups["greedy ensemble"] = chosen
+
+    soup, restatement = None, None
+    if statistics_images is not None:
+        soup = average_weights([members[number] for number in chosen])
+        soup_task = prepare(soup, request.task, images)
+        restatement = _restate(soup_task, statistics_images, progress)
+        predictor = replace(predictor, tasks=[*tasks, soup_task])
+
+    scored = predictor.score(reported, list(groups.values()), request.task.merge, f"predicting with {len(members)}")
+    disagreement = disagreement_of(scored.networks[: len(members)])
+    combined = [
+        (name, [names[number] for number in group], len(group), scores)
+        for (name, group), scores in zip(groups.items(), scored.groups, strict=True)
+    ]
+    if soup is not None:
+        combined.append(("soup", [names[number] for number in chosen], 1, scored.networks[-1]))
+    found, best, combinations = compare_all(
+        members, [task.preprocessing for task in tasks], scored.networks[: len(members)], combined, request.metric
+    )
+    result = Ensemble(
+        data=request.task.data,
+        split=reported.split,
+        merge=request.task.merge,
+        metric=request.metric,
+        members=found,
+        best=best,
+        combinations=combinations,
+        disagreement=disagreement,
+        mean_disagreement=mean_of_pairs(disagreement),
+        choice=choice,
+        statistics=restatement,
+        summary=(),
+        tta=request.task.tta,
+        views=tasks[0].view_count,
+        device=str(tasks[0].device),
+        precision=tasks[0].precision,
+        bad_images=tuple(scored.bad),
+        seconds=time.perf_counter() - start,
+    )
+    result = result.model_copy(update={"summary": in_sentences(result)})
+    return processes.only_first(lambda: _write(result, soup, request)) or result
+
+
+def _parts(images: ImageSet, request: EnsembleRequest) -> tuple[ImageSet, ImageSet | None]:
+    """The images to report on, and others to choose members on: another split, or one half of this one."""
+    if not request.greedy:
+        return images, None
+    other = _choosing_split(request)
+    if other is not None and other.split != images.split:
+        return images, other
+    choosing, reported = halves(images.labels)
+    return images.subset(reported), images.subset(choosing)
+
+
+def _choosing_split(request: EnsembleRequest) -> ImageSet | None:
+    """The split that was asked for, or the validation images if there are any."""
+    try:
+        return open_images(replace(request.task, split=request.choose_split or VALIDATION))
+    except MissingSplitError as error:
+        if request.choose_split is None:
+            return None
+        raise SurgeonError(error.message, error.hint.replace("--split", "--choose-split"), error.exit_code) from error
+
+
+def _statistics_images(request: EnsembleRequest) -> ImageSet:
+    """Training images in random order: a batch of one class has statistics of its own."""
+    wanted = replace(request.task, split=request.statistics_split, limit=request.statistics_images)
+    try:
+        images = open_images(wanted)
+    except SurgeonError as error:
+        without_splits = "Leave --split out." in error.hint
+        raise SurgeonError(
+            f"A soup needs images for its BatchNorm statistics. {error.message}",
+            f"Put training images into train/, or pass --statistics-split {WHOLE}."
+            if without_splits
+            else error.hint.replace("--split", "--statistics-split"),
+            error.exit_code,
+        ) from error
+    return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images)))
+
+
+def _restate(task: Task, images: ImageSet, progress: Progress) -> Restatement:
+    """Estimate the statistics of averaged weights; every process does so by itself, from the same images."""
+    done = 0
+    label = "estimating statistics"
+
+    def moved(batch: Batch) -> tuple[object, ...]:
+        nonlocal done
+        done += len(batch.labels)
+        progress(label, done, len(images))
+        return (batch.images.to(task.device),)
+
+    loader = task.with_one_view().batches(images)
+    layers = restate_statistics(task.model, (moved(batch) for batch in loader if len(batch.labels)))
+    return Restatement(split=images.split, images=done, layers=layers, averaged_layers=keeps_statistics(task.model))
+
+
+def _write(result: Ensemble, soup: LoadedModel | None, request: EnsembleRequest) -> Ensemble:
+    folder = request.output
+    if folder is None:
+        return result
+    if soup is not None:
+        where = folder / CHECKPOINT
+        findings = (f"{result.data}, split {result.split}.", *result.summary)
+        checkpoint.save(soup.model, where, origin=soup.origin, findings=findings, overwrite=True)
+        result = result.model_copy(update={"checkpoint": str(where)})
+    with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
+        (stage / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        ensemble_picture(result, stage / PICTURE)
+        (stage / PAGE).write_text(ensemble_page(result), encoding="utf-8")
+    return result

@@ -1,0 +1,72 @@
+"""Fine-tuning from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from surgeon import checkpoint
+from surgeon.commands.finetune.operation import run_finetuning
+from surgeon.commands.finetune.request import FinetuneRequest
+from surgeon.core.errors import SurgeonError
+from surgeon.measuring.setup import Request
+from surgeon.results import Epoch, FineTuning
+from surgeon.training.recipe import load_recipe
+
+
+class _Nobody:
+    """Watches and says nothing."""
+
+    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float, images_per_second: float) -> None:
+        pass
+
+    def epoch(self, epoch: Epoch) -> None:
+        pass
+
+
+def finetune(
+    model: str | Path,
+    data: str | Path,
+    output: str | Path,
+    recipe: str | None = None,
+    *,
+    weights: str | Path | None = None,
+    pretrained: bool = True,
+    resume: bool = False,
+    overwrite: bool = False,
+    workers: int | None = None,
+    limit: int | None = None,
+    skip_bad: bool = False,
+    device: str | None = None,
+    track: str | None = None,
+    **changes: Any,
+) -> FineTuning:
+    """What `surgeon finetune` does, with any key of a recipe as a keyword.
+
+    `model`, `data` and `recipe` are what the command takes; `output` is the folder of the run. The options
+    that are not keys of a recipe have the meaning that they have there.
+
+    Examples:
+        >>> result = surgeon.finetune("resnet50", "path/to/folder", "runs/mine", epochs=20, bn="ghost:size=16")
+        >>> model = surgeon.load(result.checkpoint)
+    """
+    if not isinstance(model, str | Path):
+        raise SurgeonError(
+            f"surgeon.finetune takes the name of a model or a checkpoint folder, not a {type(model).__name__}.",
+            "surgeon.save it, and pass the folder.",
+        )
+    request = FinetuneRequest(
+        task=Request(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
+        recipe=load_recipe(recipe, changes),
+        output=Path(output),
+        resume=resume,
+        overwrite=overwrite,
+        track=track,
+    )
+    file = Path(weights) if weights is not None else None
+    return run_finetuning(
+        lambda: checkpoint.open_model(str(model), weights=file, pretrained=pretrained),
+        request,
+        _Nobody(),
+        lambda phase, done, of: None,  # noqa: ARG005
+    )

@@ -1,0 +1,154 @@
+"""What happens after training: settings are chosen on validation images, the test images are looked at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from surgeon import checkpoint
+from surgeon.commands.evaluate import run_evaluation
+from surgeon.commands.finetune.request import CHECKPOINT, LOGITS, PAGE, PICTURE, RESULT, SNAPSHOTS, SWEEPS
+from surgeon.commands.finetune.run import Run
+from surgeon.commands.sweep.operation import SweepRequest, run_sweep
+from surgeon.core.atomic import staged
+from surgeon.core.errors import ExitCode, SurgeonError, count
+from surgeon.measuring.axes import AlphaAxis, LambdaAxis
+from surgeon.measuring.journal import OtherSweepError
+from surgeon.measuring.values import parse_values
+from surgeon.report.training import training_page, training_picture
+from surgeon.results import Evaluation, FineTuning, Method, Sweep
+from surgeon.surgery.apply import current_plan
+from surgeon.training.loop import Trainer
+
+LAMBDAS = "0:1:11"
+AXES = {axis.name: axis for axis in (AlphaAxis, LambdaAxis)}
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
+    """Choose settings on validation images, test once, and write everything."""
+    run.loaded.model = trainer.outcome.eval()
+    epochs = trainer.epochs
+    validation = epochs[-1].validation
+    assert validation is not None
+    sentences, sweeps = _choose_settings(run, progress)
+    sentences = [*run.changes, *sentences]
+    evaluation = _test(run, progress)
+    test = evaluation.metrics if evaluation is not None else None
+    findings = [f"Fine-tuned on {run.data_name}: {count(len(run.splits.train), 'image')}.", *sentences]
+    if test is not None:
+        findings.append(f"Test: {test.accuracy:.2%} of {count(test.images, 'image')}.")
+    run.processes.only_first(
+        lambda: checkpoint.save(
+            run.loaded.model, run.folder / CHECKPOINT, origin=run.loaded.origin, findings=findings,
+            overwrite=True,
+        )
+    )  # fmt: skip
+    parameters = list(run.loaded.model.parameters())
+    members = range(1, run.recipe.snapshots + 1) if run.recipe.snapshots > 1 else ()
+    result = FineTuning(
+        model=run.name,
+        rewrites=current_plan(run.loaded.model).summary(),
+        data=run.request.task.data,
+        classes=run.classes,
+        train_images=len(run.splits.train),
+        validation_images=len(run.splits.validation),
+        test_images=len(run.splits.test) if run.splits.test is not None else 0,
+        bad_training_images=max(epoch.left_out for epoch in epochs),
+        bad_validation_images=run.unreadable_validation() if validation.images < len(run.splits.validation) else (),
+        bad_test_images=evaluation.bad_images if evaluation is not None else (),
+        held_back=run.splits.held_back,
+        preprocessing=run.preprocessing,
+        recipe=run.recipe.model_dump(mode="json"),
+        batch_size=run.batch_size,
+        trained_parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
+        parameters=sum(p.numel() for p in parameters),
+        epochs=tuple(epochs),
+        validation=validation,
+        settings=tuple(sentences),
+        sweeps=tuple(sweeps),
+        test=test,
+        tta=run.recipe.tta,
+        snapshots=tuple(str(run.folder / SNAPSHOTS / f"{number}") for number in members),
+        device=str(run.device),
+        seconds=trainer.seconds,
+        checkpoint=str(run.folder / CHECKPOINT),
+    )
+    run.processes.only_first(lambda: write_report(result, run.folder))
+    return result
+
+
+def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]]:
+    """The best alpha, and for a split network the best lambda, on the validation images: in sentences, and where."""
+    sentences: list[str] = []
+    folders: list[str] = []
+    if run.recipe.sweep is None:
+        return sentences, folders
+    values = {"alpha": parse_values(run.recipe.sweep, "sweep")}
+    if run.is_split:
+        values["lambda"] = parse_values(LAMBDAS, "lambda")
+    for axis, of_axis in values.items():
+        sweep = SweepRequest(
+            task=run.request.task,
+            values=of_axis,
+            axis=axis,
+            metric=run.recipe.sweep_metric,
+            method=Method.GRID if axis == LambdaAxis.name else Method.RACE,  # all lambdas cost two passes
+            output=run.folder / SWEEPS[axis],
+        )
+        try:
+            found = _sweep(run, sweep, progress)
+        except SurgeonError as error:
+            if error.exit_code is not ExitCode.USAGE:
+                raise
+            sentences.append(f"{axis} was not swept: {error.message}")  # this network cannot take one
+        else:
+            best = (
+                f"On the validation images, {axis} = {found.chosen:g} is best (the original is the network as trained)."
+            )
+            sentences += [best, *found.summary]
+            folders.append(SWEEPS[axis])
+            if not _worth_keeping(found):
+                AXES[axis](run.loaded.model).set(found.original)
+                sentences.append(f"That is too little to go by: the network is saved with {axis} {found.original:g}.")
+    return sentences, folders
+
+
+def _worth_keeping(found: Sweep) -> bool:
+    """Whether there is a gain that has an interval; for a second pass of every image, one beyond noise."""
+    gain = found.setting(found.best).gain(found.metric)
+    if gain is None:  # the original is best
+        return True
+    if found.axis == LambdaAxis.name:
+        return gain.better
+    improved = gain.difference > 0 if gain.higher_is_better else gain.difference < 0
+    return improved and math.isfinite(gain.high - gain.low)
+
+
+def _sweep(run: Run, request: SweepRequest, progress: Progress) -> Sweep:
+    def tell(phase: str, done: int, planned: int, _: object) -> None:
+        progress(f"{request.axis}: {phase}", done, planned)
+
+    try:
+        return run_sweep(run.loaded, request, tell, images=run.splits.validation)
+    except OtherSweepError:  # an interrupted one, before --skip-bad or another --device was chosen
+        return run_sweep(run.loaded, replace(request, overwrite=True), tell, images=run.splits.validation)
+
+
+def _test(run: Run, progress: Progress) -> Evaluation | None:
+    if run.splits.test is None:
+        return None
+    request = replace(run.request.task, split=run.splits.test.split, tta=run.recipe.tta)
+    return run_evaluation(run.loaded, request, progress, save_logits=run.folder / LOGITS, images=run.splits.test)
+
+
+def write_report(result: FineTuning, folder: Path) -> None:
+    """The result as JSON, as a picture and as a page, all of them or none."""
+    with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
+        (stage / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        training_picture(result, stage / PICTURE)
+        (stage / PAGE).write_text(training_page(result), encoding="utf-8")

@@ -1,0 +1,63 @@
+"""The `finetune` command's whole operation: open, fit, train, choose settings, test once, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from surgeon.commands.finetune.finishing import Progress, finish
+from surgeon.commands.finetune.request import RESULT, FinetuneRequest, check_run
+from surgeon.commands.finetune.run import Run
+from surgeon.core.errors import SurgeonError
+from surgeon.core.processes import Processes
+from surgeon.models.sources import LoadedModel
+from surgeon.results import FineTuning
+from surgeon.training.interruption import stopping_at_ctrl_c
+from surgeon.training.loop import Watcher
+from surgeon.training.splits import open_splits
+from surgeon.training.state import STATE
+from surgeon.training.tracking import tracking
+
+
+def run_finetuning(
+    open_network: Callable[[], LoadedModel], request: FinetuneRequest, watcher: Watcher, progress: Progress
+) -> FineTuning:
+    """Train a network on a data set, choose its settings on validation images, and test it once."""
+    run = plan_run(open_network, request)
+    processes = run.processes
+    if request.resume:
+        processes.only_first(run.check_same)
+        if (run.folder / RESULT).is_file():
+            return FineTuning.model_validate_json((run.folder / RESULT).read_bytes())
+    trainer = run.trainer(watcher)
+    if request.resume:
+        trainer.resume()
+    else:
+        processes.only_first(run.begin)
+    with _stopping_well(run):
+        with stopping_at_ctrl_c() as stopped, tracking(trainer, request.track, run.recipe):
+            trainer.should_stop = stopped.is_set
+            trainer.fit()
+        return finish(run, trainer, progress)
+
+
+def plan_run(open_network: Callable[[], LoadedModel], request: FinetuneRequest) -> Run:
+    """A network and images that fit each other and the recipe; nothing is written yet."""
+    check_run(request)
+    splits = open_splits(request.task, request.recipe.train_images)
+    return Run(request, Processes.launched(), splits, open_network())
+
+
+@contextmanager
+def _stopping_well(run: Run) -> Iterator[None]:
+    """A run that fails before it has a state leaves nothing; one that is interrupted says how to go on."""
+    try:
+        yield
+    except SurgeonError:
+        if run.processes.rank == 0:
+            run.withdraw()
+        raise
+    except KeyboardInterrupt:
+        if not (run.folder / STATE).is_file():
+            raise
+        raise KeyboardInterrupt(f"{run.folder} has the state, and the same command with --resume goes on.") from None

@@ -1,0 +1,314 @@
+"""One run: a network and images that fit each other, the trainer for both, and the folder in which it lives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import deque
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from surgeon import checkpoint
+from surgeon.augment.pipeline import Augmentation, build
+from surgeon.commands.finetune.request import (
+    CHECKPOINT,
+    LOGITS,
+    PAGE,
+    PICTURE,
+    RECIPE,
+    RESULT,
+    RUN,
+    SNAPSHOTS,
+    SWEEPS,
+    FinetuneRequest,
+    begun_with,
+    other_keys,
+    refuse_other_run,
+)
+from surgeon.core.atomic import staged
+from surgeon.core.devices import Precision, pick_device, usable_precision
+from surgeon.core.errors import SurgeonError, count
+from surgeon.core.processes import Processes
+from surgeon.data.loaders import Batches, batches, usable_cores
+from surgeon.layers.surgical import surgical_layers
+from surgeon.measuring.predicting import Manner, score
+from surgeon.measuring.setup import SMALL_IMAGE
+from surgeon.metrics import Metrics, Scores, summarise
+from surgeon.models.sources import LoadedModel
+from surgeon.surgery.proof import state_sha256
+from surgeon.training import network
+from surgeon.training.loop import Trainer, Watcher
+from surgeon.training.objective import Objective
+from surgeon.training.recipe import Recipe, as_yaml
+from surgeon.training.schedule import Schedule, make_optimizer
+from surgeon.training.splits import Splits, check_training_images
+from surgeon.training.state import STATE
+from surgeon.training.tracking import CURVES
+
+DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
+CROP = "standard"
+WEAK = "weak"
+"""What the main branch of a split network sees, unless the recipe says otherwise."""
+
+
+class Run:
+    """A network and images that fit each other, and the folder in which the run lives."""
+
+    def __init__(self, request: FinetuneRequest, processes: Processes, splits: Splits, loaded: LoadedModel) -> None:
+        self.request, self.folder = request, request.output
+        self.processes = processes
+        self.splits = splits
+        self.device = pick_device(request.task.device)
+        self.precision = usable_precision(Precision(request.recipe.precision), self.device)
+        self.batch_size = request.recipe.batch_size or default_batch(len(splits.train))
+        check_training_images(splits.train, self.batch_size, request.task.limit)
+        _check_division(self.batch_size, processes.count, request.recipe)
+        self.name, self.base = loaded.name, loaded.origin.weights
+        self.base_sha256 = state_sha256(loaded.model)
+        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), request.recipe.seed)
+        self.preprocessing = replace(request.task.images, input_size=request.recipe.input_size).applied_to(
+            loaded.origin.preprocessing, loaded.name
+        )
+        names = splits.train.class_names if splits.train.names_known else None
+        network.with_base(self.loaded, self.base_sha256)
+        network.with_images(self.loaded, self.preprocessing, names)
+        if request.recipe.input_size is not None:
+            network.check_input_size(self.loaded)
+        network.convert(self.loaded, request.recipe)
+        _check_groups(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
+        network.choose_what_learns(self.loaded.model, request.recipe)
+        self.recipe = self._fitted(request.recipe)
+        self.augmentations = self._augmentations()
+
+    def _fitted(self, recipe: Recipe) -> Recipe:
+        """The recipe with what the network and the images decide."""
+        _, height, width = self.preprocessing.input_size
+        decays = recipe.norm_weight_decay
+        fitted = {
+            "augment": recipe.augment or ((WEAK,) if self.is_split else ()),
+            "batch_size": self.batch_size,
+            "input_size": height if height == width else None,
+            "norm_weight_decay": network.has_residual_path(self.loaded) if decays is None else decays,
+        }
+        return recipe.model_copy(update=fitted)
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "model": self.name,
+            "weights": self.base_sha256,
+            "data": [self.splits.train.fingerprint, self.splits.validation.fingerprint],
+            "number of processes": self.processes.count,
+        }
+
+    def begin(self) -> None:
+        """Write down what this run is."""
+        for name in (STATE, RESULT, PICTURE, PAGE, LOGITS):
+            (self.folder / name).unlink(missing_ok=True)
+        for name in (CHECKPOINT, SNAPSHOTS, *SWEEPS.values()):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        self._describe(self._identity)
+
+    def _describe(self, identity: dict[str, Any]) -> None:
+        with staged(self.folder, (RECIPE, RUN)) as stage:
+            (stage / RECIPE).write_text(as_yaml(self.recipe), encoding="utf-8")
+            (stage / RUN).write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+
+    def withdraw(self) -> None:
+        """Leave nothing of a run that began in an empty folder and got nowhere, so that it can begin there again."""
+        if self.request.resume or self.request.overwrite or (self.folder / STATE).is_file():
+            return
+        for name in (RECIPE, RUN):
+            (self.folder / name).unlink(missing_ok=True)
+        for name in (SNAPSHOTS, CURVES):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        with suppress(OSError):  # somebody else has put something there
+            self.folder.rmdir()
+
+    def check_same(self) -> None:
+        """Refuse to go on with the run of another network, of other images or of another recipe."""
+        stored = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
+        different = [key for key, value in self._identity.items() if stored.get(key) != value]
+        refuse_other_run(self.folder, different + other_keys(self.folder, self.recipe))
+        before = begun_with(self.folder).lr
+        if before != self.recipe.lr:
+            changes = (*self.changes, f"Resumed with a learning rate of {self.recipe.lr:g} in place of {before:g}.")
+            self._describe({**stored, "changes": changes})
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What the run was resumed with that it was not begun with."""
+        return tuple(json.loads((self.folder / RUN).read_text(encoding="utf-8")).get("changes", ()))
+
+    def trainer(self, watcher: Watcher) -> Trainer:
+        recipe, model = self.recipe, self.loaded.model.to(self.device)
+        memory_format = _memory_format(model)
+        model.to(memory_format=memory_format)
+        optimizer = make_optimizer(network.parameter_groups(model, recipe, bool(recipe.norm_weight_decay)), recipe)
+        return Trainer(
+            model=model,
+            objective=Objective(model, self.augmentations, self.classes, recipe.label_smoothing, recipe.consistency),
+            optimizer=optimizer,
+            schedule=Schedule(optimizer, recipe, self.steps_per_epoch * recipe.epochs),
+            accelerator=_accelerator(self.device, self.precision, self.request, model),
+            processes=self.processes,
+            recipe=recipe,
+            train=self.splits.train,
+            preprocessing=self.preprocessing,
+            batch_size=self.batch_size,
+            workers=self._workers,
+            skip_bad=self.request.task.skip_bad,
+            folder=self.folder,
+            validate=self._validate,
+            snapshot=self._snapshot,
+            watcher=watcher,
+            should_stop=lambda: False,
+            memory_format=memory_format,
+            ema=_average_of(model, recipe),
+        )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.splits.train) // self.batch_size
+
+    @property
+    def outlook(self) -> str:
+        """What the run would do, in one line."""
+        learning = sum(p.numel() for p in self.loaded.model.parameters() if p.requires_grad)
+        test = "no" if self.splits.test is None else f"{len(self.splits.test):,}"
+        return (
+            f"{count(self.recipe.epochs, 'epoch')} of {count(self.steps_per_epoch, 'step')}, "
+            f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} images to train, "
+            f"{len(self.splits.validation):,} to choose by, {test} to test."
+        )
+
+    @property
+    def data_name(self) -> str:
+        """What the images are called where others read it: a folder without its place on this machine."""
+        data = self.request.task.data
+        return Path(data).resolve().name if Path(data).exists() else data
+
+    @property
+    def classes(self) -> int:
+        return len(self.splits.train.class_names)
+
+    @property
+    def _workers(self) -> int:
+        wanted = self.request.task.workers
+        return wanted if wanted is not None else max(1, usable_cores() // self.processes.count)
+
+    def _augmentations(self) -> tuple[Augmentation, ...]:
+        """One for each copy that a step takes of an image."""
+        given = build(self.recipe.augment, self.preprocessing, CROP)
+        if self.recipe.consistency:
+            if self.is_split or given.mixing:
+                other = "a split network takes two" if self.is_split else "each would be mixed with another image"
+                raise SurgeonError(
+                    f"The consistency loss compares three copies of an image, but {other}.", "Set consistency=0."
+                )
+            return replace(given, image=()), given, given
+        if self.is_split:
+            return given, build(self.recipe.strong, self.preprocessing, CROP)
+        return (given,)
+
+    @property
+    def is_split(self) -> bool:
+        return any(layer.aux is not None for layer in surgical_layers(self.loaded.model).values())
+
+    def _validation_batches(self, skip_bad: bool) -> Batches:
+        images, workers = self.splits.validation, self.request.task.workers
+        return batches(images, self.preprocessing, self._evaluation_batch, workers, skip_bad)
+
+    def unreadable_validation(self) -> tuple[str, ...]:
+        """The validation images that are left out; a resumed run may not have come across them itself."""
+        loader = self._validation_batches(skip_bad=True)
+        deque(loader, maxlen=0)
+        return tuple(loader.bad)
+
+    def _validate(self, model: nn.Module) -> Metrics:
+        loader = self._validation_batches(self.request.task.skip_bad)
+        loader = loader.only(loader.numbers[self.processes.rank :: self.processes.count])
+        manner = Manner(self.device, self.precision)
+        scores = Scores()
+        for share in self.processes.gather(lambda: score(model, loader, manner)):
+            scores = scores.merge(share)
+        return summarise(scores)
+
+    @property
+    def _evaluation_batch(self) -> int:
+        return 128 if self.preprocessing.input_size[-1] <= SMALL_IMAGE else 32
+
+    def _snapshot(self, model: nn.Module, number: int) -> None:
+        checkpoint.save(
+            model, self.folder / SNAPSHOTS / f"{number}", origin=self.loaded.origin, overwrite=True,
+            findings=(f"Snapshot {number} of {self.recipe.snapshots}, fine-tuned on {self.data_name}.",),
+        )  # fmt: skip
+
+
+def default_batch(images: int) -> int:
+    """The usual one; of few images a power of two that leaves an epoch several steps and drops few of them."""
+    several_steps = 1 << max(0, (images // STEPS).bit_length() - 1)
+    return min(DEFAULT_BATCH, max(SMALLEST_BATCH, several_steps), images)
+
+
+def _check_division(batch_size: int, processes: int, recipe: Recipe) -> None:
+    parts = processes * recipe.accumulate
+    if batch_size % parts:
+        raise SurgeonError(
+            f"A batch of {batch_size} cannot be cut into {parts} equal parts ({processes} x {recipe.accumulate}).",
+            f"Choose a batch size that is a multiple of {parts}.",
+        )
+    if batch_size // parts < 2:
+        raise SurgeonError(f"A batch of {batch_size} leaves one image for each of {parts} parts.", "Use more images.")
+
+
+def _check_groups(model: nn.Module, examples: int) -> None:
+    """A ghost group larger than what a process sees at once would silently be the whole batch."""
+    for name, layer in surgical_layers(model).items():
+        size = getattr(layer.rewrites.get("ghost"), "size", 0)
+        if size > examples:
+            raise SurgeonError(
+                f"Ghost groups of {size} are larger than the {count(examples, 'image')} that {name} sees at once.",
+                f"Use --bn ghost:size={examples} or less, or larger batches.",
+            )
+
+
+def _memory_format(model: nn.Module) -> torch.memory_format:
+    """Channels last is faster, except for ghost groups, whose kernel takes the other order; depthwise layers do not."""
+    ghost = any("ghost" in layer.rewrites for layer in surgical_layers(model).values())
+    depthwise = any(isinstance(module, nn.Conv2d) and module.groups > 1 for module in model.modules())
+    return torch.contiguous_format if ghost and not depthwise else torch.channels_last
+
+
+def _average_of(model: nn.Module, recipe: Recipe) -> Any:
+    if recipe.ema is None:
+        return None
+    from timm.utils.model_ema import ModelEmaV3
+
+    return ModelEmaV3(model, decay=recipe.ema, use_warmup=True)
+
+
+def _accelerator(device: torch.device, precision: Precision, request: FinetuneRequest, model: nn.Module) -> Any:
+    from accelerate import Accelerator
+    from accelerate.utils import DistributedDataParallelKwargs
+
+    short = {Precision.FLOAT32: "no", Precision.BFLOAT16: "bf16", Precision.FLOAT16: "fp16"}[precision]
+    return Accelerator(
+        cpu=device.type == "cpu",
+        mixed_precision=short,
+        log_with=request.track,
+        project_dir=str(request.output),
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(
+                # Every process keeps the statistics of its own images; they are averaged at the end of an epoch.
+                broadcast_buffers=False,
+                # Auxiliary classifiers, as Inception networks have them, take no part in the loss.
+                find_unused_parameters=bool(getattr(model, "aux_logits", False)),
+            )
+        ],
+    )

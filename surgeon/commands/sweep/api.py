@@ -1,0 +1,106 @@
+"""`surgeon.sweep`: the same sweep from Python, on any network and any DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from enum import StrEnum
+from functools import cached_property
+from itertools import islice
+from typing import Any, TypeVar
+
+from torch import nn
+
+from surgeon.commands.sweep.investigation import Investigation, Question
+from surgeon.core.errors import SurgeonError, listing
+from surgeon.data.loaders import Batch
+from surgeon.measuring.axes import AlphaAxis, has_example_weighted_layers
+from surgeon.measuring.predicting import Manner, as_batches
+from surgeon.measuring.runner import Runner
+from surgeon.measuring.values import checked, parse_values
+from surgeon.metrics import metrics
+from surgeon.results import Learning, Method, Sweep
+from surgeon.surgery.apply import convert, current_plan, unwrapped
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def sweep(
+    model: nn.Module,
+    loader: Iterable[Any],
+    *,
+    alphas: Iterable[float] | str = "0:0.2:21",
+    metric: str = "accuracy",
+    method: str = "grid",
+    learn: Sequence[str] = (),
+    confirm_on: Iterable[Any] | None = None,
+) -> Sweep:
+    """Find the best alpha for a network on any loader of (images, labels), such as a DataLoader.
+
+    A network without example-weighted layers is left as it is, and a converted copy is swept; one that
+    has them is left at the best setting. `method="race"` saves most of the work, but the loader has to
+    give its images in random order. `learn=["per-layer"]` also fits one alpha per layer (or
+    `"per-channel"`), which needs images to confirm on; the loader then is gone through several times,
+    and has to give the same batches each time.
+
+    Examples:
+        >>> result = surgeon.sweep(model, validation_loader, alphas=[0, 0.02, 0.05], confirm_on=test_loader)
+        >>> result.chosen, result.summary
+    """
+    kinds = tuple(_one_of(Learning, kind, "learn") for kind in learn)
+    if kinds and confirm_on is None:
+        raise SurgeonError("What is learned has to be confirmed on other images.", "Pass confirm_on=another_loader.")
+    model = unwrapped(model)
+    if not has_example_weighted_layers(model):
+        model = convert(model, "example-weighted")
+    axis = AlphaAxis(model)
+    runner = Runner(model, axis, Manner.of(model))
+    values = parse_values(alphas, "alphas") if isinstance(alphas, str) else checked(alphas, "alphas")
+    question = Question(values, metrics[metric], _one_of(Method, method, "method"), kinds)
+    confirming = _Loader(confirm_on) if confirm_on is not None else None
+    investigation = Investigation(runner, question, _Loader(loader), confirming)
+    with axis.kept_if_it_fails():
+        return investigation.run(
+            model=type(model).__name__,
+            rewrites=current_plan(model).summary(),
+            data=type(loader).__name__,
+            split="all",
+            device=str(runner.manner.device),
+        )
+
+
+def _one_of(choices: type[E], word: str, option: str) -> E:
+    try:
+        return choices(word)
+    except ValueError:
+        raise SurgeonError(f"{option} cannot be {word!r}.", f"Choose {listing(choices, 'or')}.") from None
+
+
+class _Loader:
+    """Somebody's batches, numbered."""
+
+    def __init__(self, loader: Iterable[Any], first: int = 0) -> None:
+        if isinstance(loader, Iterator):
+            raise SurgeonError(
+                f"A {type(loader).__name__} can be gone through only once, and a sweep may need to do so again.",
+                "Pass a DataLoader or a list.",
+            )
+        self.loader = loader
+        self.bad: list[str] = []
+        self._first = first
+
+    @cached_property
+    def _batches(self) -> int:
+        try:
+            return len(self.loader)  # type: ignore[arg-type]
+        except TypeError:  # a stream tells how long it is only by being gone through
+            return sum(1 for _ in self.loader)
+
+    def __len__(self) -> int:
+        return self._batches - self._first
+
+    def only(self, numbers: Sequence[int]) -> _Loader:
+        """From some batch on: without a journal nothing else is asked for."""
+        return _Loader(self.loader, numbers[0] if numbers else len(self))
+
+    def __iter__(self) -> Generator[Batch]:
+        yield from as_batches(islice(self.loader, self._first, None))

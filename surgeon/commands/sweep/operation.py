@@ -1,0 +1,190 @@
+"""The `sweep` command's whole operation: open, compete, learn, confirm, report, apply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from surgeon import checkpoint
+from surgeon.commands.sweep.investigation import Investigation, Question
+from surgeon.core.atomic import check_destination, staged
+from surgeon.core.errors import SurgeonError
+from surgeon.core.processes import Processes
+from surgeon.data.images import ImageSet
+from surgeon.data.splits import halves
+from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_example_weighted_layers
+from surgeon.measuring.journal import Journal
+from surgeon.measuring.runner import Progress, Runner
+from surgeon.measuring.setup import Request, Task, open_images, prepare
+from surgeon.metrics import metrics
+from surgeon.models.sources import LoadedModel
+from surgeon.report.curves import sweep_picture
+from surgeon.report.page import sweep_page
+from surgeon.results import Learning, Method, Sweep
+from surgeon.surgery.apply import current_plan
+from surgeon.surgery.branches import how_to_mix
+from surgeon.surgery.plan import Request as Rewriting
+from surgeon.surgery.plan import resolve_plan
+from surgeon.surgery.proof import rewrite, state_sha256
+from surgeon.surgery.temperature import set_temperature, temperature_of
+
+RESULT, PICTURE, PAGE, JOURNAL, CHECKPOINT = "result.json", "curves.png", "report.html", "journal.jsonl", "checkpoint"
+ORDER_SEED = 0
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """What to sweep, by what to choose, and what to do with the choice."""
+
+    task: Request
+    values: tuple[float, ...]
+    axis: str = "alpha"
+    mix_logits: bool = False
+    metric: str = "accuracy"
+    method: Method = Method.RACE
+    confirm: bool = False
+    confirm_split: str | None = None
+    learn: tuple[Learning, ...] = ()
+    layers: str | None = None
+    apply: bool = False
+    temperature: bool = False
+    output: Path | None = None
+    overwrite: bool = False
+
+
+def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, images: ImageSet | None = None) -> Sweep:
+    """Find the best setting, say whether the gain is real, and write what was found."""
+    processes = Processes.launched()
+    if request.output is not None:
+        check_output(request.output, request.overwrite)
+    parity = make_sweepable(loaded, request.layers) if request.axis == AlphaAxis.name else None
+    task = prepare(loaded, request.task, images)
+    choosing, confirming = _parts(task, request)
+    metric = metrics[request.metric]
+    axis = (
+        AlphaAxis(task.model)
+        if request.axis == AlphaAxis.name
+        else LambdaAxis(task.model, how_to_mix(request.mix_logits))
+    )
+    journal = None
+    if (folder := request.output) is not None:
+        journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
+    runner = Runner(task.model, axis, task.manner, processes, journal, progress)
+    question = Question(request.values, metric, request.method, request.learn)
+    held_back = task.batches(confirming) if confirming is not None else None
+    sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
+        model=loaded.name,
+        rewrites=current_plan(task.model).summary(),
+        data=request.task.data,
+        split=task.image_set.split,
+        preprocessing=task.preprocessing,
+        tta=request.task.tta,
+        views=task.view_count,
+        device=str(task.device),
+        precision=task.precision,
+    )
+    return processes.only_first(lambda: _write(sweep, loaded, request, parity)) or sweep
+
+
+def check_output(folder: Path, overwrite: bool) -> None:
+    """Refuse a folder that holds something else than a sweep, before any work is done."""
+    check_destination(folder, overwrite or (folder / JOURNAL).exists())
+
+
+def make_sweepable(loaded: LoadedModel, layers: str | None) -> float | None:
+    """Rewrite the BatchNorm layers for example weighting, unless some are rewritten already."""
+    if has_example_weighted_layers(loaded.model):
+        if layers is not None:
+            raise SurgeonError(
+                f"{loaded.name} has example-weighted layers already, so --layers has nothing to say.",
+                "Convert the original network with --layers instead.",
+            )
+        return None
+    request = Rewriting(name="example-weighted")
+    return rewrite(loaded, resolve_plan(loaded.model, [request], layers)).identity_difference
+
+
+def _parts(task: Task, request: SweepRequest) -> tuple[ImageSet, ImageSet | None]:
+    """The images to choose with and those held back, in an order in which every stretch is a fair sample."""
+    images = task.image_set
+    if request.confirm_split is not None:
+        other = open_images(replace(request.task, split=request.confirm_split))
+        if other.split == images.split:
+            raise SurgeonError(f"The split {images.split!r} cannot confirm what was chosen on itself.")
+        return _shuffled(images), _shuffled(other)
+    if request.confirm or request.learn:
+        choosing, confirming = halves(images.labels)
+        return _shuffled(images.subset(choosing)), _shuffled(images.subset(confirming))
+    return _shuffled(images), None
+
+
+def _shuffled(images: ImageSet) -> ImageSet:
+    return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images)))
+
+
+def _open_journal(
+    folder: Path,
+    request: SweepRequest,
+    loaded: LoadedModel,
+    task: Task,
+    choosing: ImageSet,
+    confirming: ImageSet | None,
+) -> Journal:
+    folder.mkdir(parents=True, exist_ok=True)
+    images = [part.fingerprint for part in (choosing, confirming) if part is not None]
+    identity = {
+        "model": [str(loaded.origin.source), state_sha256(task.model)],
+        "rewriting": [
+            (operation.layer, rewrite.name, {k: v for k, v in rewrite.options.items() if k != "alpha"})
+            for operation in current_plan(task.model).operations
+            for rewrite in operation.rewrites
+        ],
+        "data": images,
+        "values": [request.axis, request.values, request.mix_logits],
+        "metric": request.metric,
+        "method": request.method,
+        "learning": request.learn,
+        "preprocessing": task.preprocessing.model_dump(mode="json"),
+        "views": [request.task.tta, request.task.merge],
+        "batch size": task.batch_size,
+        "device": [task.device.type, task.precision],
+        "treatment of bad images": request.task.skip_bad,
+        "temperature": temperature_of(task.model),
+    }
+    return Journal(folder / JOURNAL, identity, request.overwrite)
+
+
+def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: float | None) -> Sweep:
+    if request.output is None:
+        return sweep
+    if request.apply:
+        sweep = sweep.model_copy(update={"checkpoint": str(_apply(sweep, loaded, request, parity))})
+    write_report(sweep, request.output)
+    return sweep
+
+
+def write_report(sweep: Sweep, folder: Path) -> None:
+    """The result as JSON, as a picture and as a page, all of them or none."""
+    with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
+        (stage / RESULT).write_text(sweep.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        sweep_picture(sweep, stage / PICTURE)
+        (stage / PAGE).write_text(sweep_page(sweep), encoding="utf-8")
+
+
+def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: float | None) -> Path:
+    """Save the network, which the investigation has left at its best setting."""
+    assert request.output is not None
+    if request.temperature and sweep.temperature is not None:
+        set_temperature(loaded.model, (temperature_of(loaded.model) or 1.0) * sweep.temperature)
+    where = f"{sweep.data}, split {sweep.split}: {sweep.choosing_images:,} images to choose with"
+    held_back = f", {sweep.confirming_images:,} held back" if sweep.confirming_images else ""
+    return checkpoint.save(
+        loaded.model,
+        request.output / CHECKPOINT,
+        origin=loaded.origin,
+        parity=parity,
+        findings=(f"{where}{held_back}.", *sweep.summary),
+        overwrite=True,
+    )

@@ -1,1 +1,0 @@
-"""Several networks that predict as one."""

@@ -1,1 +1,0 @@
-"""Networks written for programs that do not know surgeon, one file per format."""

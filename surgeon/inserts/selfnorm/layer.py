@@ -1,0 +1,185 @@
+"""SelfNorm: Tang et al., "CrossNorm and SelfNorm for Generalization under Distribution Shifts", ICCV 2021.
+
+A channel's mean and deviation (unbiased, eps 1e-12 in the root) decide how much of its style is kept:
+`y = x * g`, or two-sided `y = x * g + mean * (f - g)`, where each gate is a sigmoid of BatchNorm of a
+learned combination of the two. Learnable, and active in evaluation.
+
+The published unit starts at gates near 1/2: put into a trained network it halves what passes, and the
+network's output moves by about half. Nor can it start near 1 and learn: a sigmoid that says 0.99 has 4%
+of its slope left. The residual form has gates of the same shape around 1 instead,
+
+    gate = 2 * sigmoid(a) = 1 + tanh(a / 2),   a = BatchNorm(combination) with its weight starting at 0,
+
+so that a fresh unit is the identity, to the bit, in training and in evaluation, with the sigmoid at its
+steepest. At the first step BatchNorm's weight and bias have gradients and the combination has none (it
+is multiplied by that weight); after one step of the optimiser all have. Weight decay pulls towards the
+identity rather than towards halving.
+
+Left to autograd a unit reads and writes the features a dozen times in a training step. All but a scale and
+a shift happens on (N, C) numbers, so autograd is given those alone: see `Recalibrate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Literal, get_args
+
+import torch
+import torch.fx
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from surgeon.layers import native
+from surgeon.layers.rescale import centre
+from surgeon.layers.statistics import Statistics, per_channel, wide
+from surgeon.layers.surgical import check_channels
+
+Form = Literal["residual", "published"]
+
+EPS = 1e-12
+
+Gates = Callable[..., list[Tensor]]
+"""The (N, C) scale of the features, and where there are two gates the shift, from moments and parameters."""
+
+
+# Feature extractors trace networks symbolically: each of these functions stays one step of theirs.
+
+
+@torch.fx.wrap
+def style(x: Tensor, channels: int) -> Statistics:
+    """The (N, C) means and unbiased variances of each example's channels."""
+    _check(x, channels)
+    centred, means = centre(wide(x))
+    squares = centred.square() if torch.is_grad_enabled() else centred.square_()
+    return Statistics(means, squares.sum(_positions(x)) / (_count(x) - 1))
+
+
+@torch.fx.wrap
+def combine(mean: Tensor, var: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """A convolution over (mean, deviation) with one (C, 1, 2) filter per channel."""
+    weight = weight.to(mean.dtype)
+    return (mean * weight[:, 0, 0] + (var + EPS).sqrt() * weight[:, 0, 1]).to(dtype)
+
+
+@torch.fx.wrap
+def recalibrate(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor:
+    """`x * scale + shift`. The features are not centred for it: a scale of 1 without shift changes no bit."""
+    y = wide(x) * per_channel(scale, x)
+    return (y if shift is None else y + per_channel(shift, x)).to(x.dtype)
+
+
+class Recalibrate(torch.autograd.Function):
+    """The same with its derivative in few passes: by autograd only on (N, C), on the features by hand."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gates: Gates, *parameters: Tensor) -> Tensor:
+        centred, means = centre(x)
+        variances = centred.square_().sum(_positions(x)).div_(_count(x) - 1)
+        ctx.leaves = [t.detach().requires_grad_() for t in (means, variances, *parameters)]
+        with torch.enable_grad():
+            ctx.gates = gates(*ctx.leaves)
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            scale, *shift = (per_channel(t, x) for t in ctx.gates)
+            y = torch.mul(x, scale, out=centred)
+            return y.add_(shift[0]) if shift else y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        positions, count = _positions(x), _count(x)
+        features = x * grad  # and the memory in which the gradient is then computed
+        of_gates = [features.sum(positions), *(grad.sum(positions) for _ in ctx.gates[1:])]
+        of_means, of_variances, *of_parameters = torch.autograd.grad(ctx.gates, ctx.leaves, of_gates, True)
+        torch.sub(x, per_channel(ctx.leaves[0].detach(), x), out=features)
+        features.mul_(per_channel(of_variances * (2 / (count - 1)), x)).add_(per_channel(of_means / count, x))
+        return features.addcmul_(grad, per_channel(ctx.gates[0].detach(), x)), None, *of_parameters
+
+
+def _positions(x: Tensor) -> tuple[int, ...]:
+    return tuple(range(2, x.dim()))
+
+
+def _count(x: Tensor) -> int:
+    return prod(x.shape[2:])
+
+
+def _check(x: Tensor, channels: int) -> None:
+    check_channels(x, channels)
+    if _count(x) < 2:
+        raise ValueError(f"Expected at least 2 positions, got features of shape {tuple(x.shape)}: one has no variance")
+
+
+class SelfNorm(nn.Module):
+    """Recalibrates each channel by gates computed from its own mean and deviation."""
+
+    def __init__(self, channels: int, two_sided: bool = False, form: Form = "residual") -> None:
+        super().__init__()
+        if form not in get_args(Form):
+            raise ValueError(f"Unknown form {form!r}: choose one of {', '.join(get_args(Form))}")
+        self.channels = channels
+        self.two_sided = two_sided
+        self.form = form
+        self.g_fc, self.g_bn = self._new_gate()
+        if two_sided:
+            self.f_fc, self.f_bn = self._new_gate()
+
+    def _new_gate(self) -> tuple[nn.Conv1d, nn.BatchNorm1d]:
+        norm = nn.BatchNorm1d(self.channels)
+        if self.form == "residual":
+            nn.init.zeros_(norm.weight)
+        return nn.Conv1d(self.channels, self.channels, kernel_size=2, groups=self.channels, bias=False), norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        units = self._units()
+        if self._by_hand(x, units):
+            _check(x, self.channels)
+            parameters = [t for fc, norm in units for t in (fc.weight, norm.weight, norm.bias)]
+            y: Tensor = Recalibrate.apply(wide(x), self._gates_by, *parameters)
+            return y.to(x.dtype)
+        mean, var = style(x, self.channels)
+        return recalibrate(
+            x, *self._gates(mean, [norm(combine(mean, var, fc.weight, norm.weight.dtype)) for fc, norm in units])
+        )
+
+    def _units(self) -> list[tuple[nn.Conv1d, nn.BatchNorm1d]]:
+        return [(self.g_fc, self.g_bn), *([(self.f_fc, self.f_bn)] if self.two_sided else [])]
+
+    def _by_hand(self, x: object, units: list[tuple[nn.Conv1d, nn.BatchNorm1d]]) -> bool:
+        """Where a gradient may be wanted, and the gates are torch's own layers and nothing made of them."""
+        if isinstance(x, torch.fx.Proxy) or native.being_traced() or not torch.is_grad_enabled():
+            return False
+        return all(type(fc) is nn.Conv1d and type(norm) is nn.BatchNorm1d for fc, norm in units)
+
+    def _gates_by(self, mean: Tensor, var: Tensor, *parameters: Tensor) -> list[Tensor]:
+        """Scale and shift with these in the place of the parameters; moves the running statistics."""
+        logits = [
+            _batch_norm(combine(mean, var, filters, weight.dtype), norm, weight, bias)
+            for (_, norm), filters, weight, bias in zip(
+                self._units(), parameters[::3], parameters[1::3], parameters[2::3], strict=True
+            )
+        ]
+        return self._gates(mean, logits)
+
+    def _gates(self, mean: Tensor, logits: list[Tensor]) -> list[Tensor]:
+        """Gates are in (0, 1) as published, in (0, 2) in the residual form."""
+        g, *f = (t.to(mean.dtype).sigmoid() * (1 if self.form == "published" else 2) for t in logits)
+        return [g, *(mean * (t - g) for t in f)]
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}, two_sided={self.two_sided}, form={self.form}"
+
+
+def _batch_norm(x: Tensor, norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor) -> Tensor:
+    """What `norm(x)` does, running statistics included, with another weight and bias."""
+    factor = norm.momentum or 0.0
+    if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+        if norm.momentum is None:
+            factor = 1 / float(norm.num_batches_tracked)
+    kept = norm.track_running_stats or not norm.training
+    running = (norm.running_mean, norm.running_var) if kept else (None, None)
+    by_batch = norm.training or norm.running_mean is None
+    return F.batch_norm(x, *running, weight, bias, by_batch, factor, norm.eps)

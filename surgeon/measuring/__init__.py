@@ -1,0 +1,4 @@
+"""The measuring engine: networks at their settings, on the same samples, give scores per sample and paired gains.
+
+What is measured and what follows from it is decided in `commands`; what a metric computes, in `metrics`.
+"""

@@ -1,0 +1,123 @@
+"""What can be swept: a number on which the predictions depend, and how to predict at many of its values at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol, cast
+
+from torch import Tensor, nn
+
+from surgeon.core.errors import SurgeonError
+from surgeon.layers.branches import Branch
+from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.measuring.shared_prefix import SharedPrefix
+from surgeon.surgery.branches import Mixing, branch, mix_branches, mixed, split_layers
+from surgeon.surgery.temperature import temperature_of
+
+Value = float | Mapping[str, float | Sequence[float]]
+"""One number for the whole network, or one or several for each layer by name."""
+
+
+class Axis(Protocol):
+    """A swept number."""
+
+    name: str
+    original: float
+    """The value at which the network predicts as before any surgery."""
+
+    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
+        """The predictions for the same images at each value."""
+
+    def passes(self, values: int) -> int:
+        """How often images go through the network for a number of values."""
+
+    def set(self, value: Value) -> None:
+        """Leave the network at a value."""
+
+
+class AlphaAxis:
+    """The weight of each example's own statistics, the same in all example-weighted layers."""
+
+    name = "alpha"
+
+    def __init__(self, model: nn.Module) -> None:
+        self.layers = example_weighted_layers(model)
+        originals = {layer.identity_alpha for layer in self.layers.values()}
+        if len(originals) != 1:
+            raise SurgeonError(
+                "The rewritten layers have no alpha in common at which the network is the original.",
+                "Rewrite only its BatchNorm layers, or only its GroupNorm layers.",
+            )
+        self.original = originals.pop()
+        self._prefix = SharedPrefix(model, self.layers.values())
+
+    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
+        predicted = []
+        with self._prefix.over(images) as forward:
+            for value in values:
+                self.set(value)
+                predicted.append(forward())
+        return predicted
+
+    def passes(self, values: int) -> int:
+        return values
+
+    def set(self, value: Value) -> None:
+        for name, layer in self.layers.items():
+            layer.set_alpha(value[name] if isinstance(value, Mapping) else value)
+
+    @contextmanager
+    def kept_if_it_fails(self) -> Iterator[None]:
+        """Leave the layers as they were if anything goes wrong."""
+        before = {name: layer.rewrites["example-weighted"].model_dump()["alpha"] for name, layer in self.layers.items()}
+        try:
+            yield
+        except BaseException:
+            self.set(before)
+            raise
+
+
+def has_example_weighted_layers(model: nn.Module) -> bool:
+    """Whether the network has an alpha to sweep."""
+    return any("example-weighted" in layer.rewrites for layer in surgical_layers(model).values())
+
+
+def example_weighted_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
+    """The layers of a network whose alpha can be set, by name."""
+    layers = {name: layer for name, layer in surgical_layers(model).items() if "example-weighted" in layer.rewrites}
+    if not layers:
+        raise SurgeonError(
+            "The network has no example-weighted layers, so it has no alpha to sweep.",
+            'Convert it first: surgeon.convert(model, "example-weighted").',
+        )
+    return layers
+
+
+class LambdaAxis:
+    """The share of the auxiliary branch in the predictions of a split network: two passes for all values."""
+
+    name = "lambda"
+    original = 0.0
+
+    def __init__(self, model: nn.Module, mixing: Mixing = Mixing.PROBABILITIES) -> None:
+        self.model = model
+        self.mixing = mixing
+        mix_branches(model, None)
+        self._prefix = SharedPrefix(model, split_layers(model).values())
+
+    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
+        temperature = temperature_of(self.model) or 1.0
+        with self._prefix.over(images) as forward:
+            main, aux = (self._pass(forward, name) * temperature for name in Branch if name is not Branch.HALVES)
+        return [mixed(main, aux, float(cast("float", value)), self.mixing) / temperature for value in values]
+
+    def passes(self, values: int) -> int:  # noqa: ARG002
+        return 2
+
+    def _pass(self, forward: Callable[[], Tensor], name: Branch) -> Tensor:
+        with branch(self.model, name):
+            return forward()
+
+    def set(self, value: Value) -> None:
+        mix_branches(self.model, cast("float", value), self.mixing)

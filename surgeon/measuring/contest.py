@@ -1,0 +1,150 @@
+"""Settings compete on the same images. A grid measures all of them on all images; a race goes on without the losers.
+
+A race is cut into rounds. After each, settings that the leader beats beyond noise, image by image, are
+dropped; and because neighbouring values can hardly be told apart on any number of images, the field
+is thinned out to the best few. The original always runs to the end: every gain is a gain over it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from surgeon.core.errors import SurgeonError
+from surgeon.measuring.comparison import gain_over
+from surgeon.metrics import Metric, Metrics, Scores, compare_scores, summarise
+from surgeon.metrics.interval import Z95
+from surgeon.results import Gain, Method
+
+# The share of the images after which a round ends, and the share of the settings that go on.
+RACE = ((0.08, 1 / 2), (0.16, 1 / 4), (0.35, 1 / 9))
+FEWEST_RUNNING = 2
+BEATEN = 3.0  # standard errors of the paired difference: one honest value in 700 is lost
+
+
+@dataclass(frozen=True)
+class Round:
+    """Ends before a batch; then at most so many settings go on."""
+
+    end: int
+    most: int
+
+
+def rounds(method: Method, settings: int, batches: int) -> tuple[Round, ...]:
+    """The rounds of a contest, of which the last ends with the images."""
+    if method is Method.GRID:
+        return (Round(batches, settings),)
+    early = {max(round(share * batches), 1): max(round(rest * settings), FEWEST_RUNNING) for share, rest in RACE}
+    return (*(Round(end, most) for end, most in early.items() if end < batches), Round(batches, settings))
+
+
+class Measurement:
+    """The scores of settings, by name, as batches come in."""
+
+    passes: Callable[[int], int] = int
+    """How often an image goes through the network for a number of settings, if not once for each."""
+
+    def __init__(self, names: Sequence[str], batches: int) -> None:
+        self.names = tuple(names)
+        self.running = list(names)
+        self.scores = {name: Scores() for name in names}
+        self.batches = batches
+        self.done = 0
+        self.forwards = 0
+
+    def next_end(self, most: int) -> int:
+        """Before which batch the next block ends: at most so many batches on."""
+        return min(self.done + most, self.batches)
+
+    @property
+    def planned(self) -> int:
+        """How many times a batch still has to go through the network."""
+        return (self.batches - self.done) * len(self.running)
+
+    def add(self, end: int, scores: Mapping[str, Scores]) -> None:
+        """Take in the scores of the batches before `end`."""
+        if set(scores) != set(self.running):
+            raise SurgeonError("The scores of a block are not those of the settings that are still running.")
+        for name, of_block in scores.items():
+            self.scores[name] = self.scores[name].merge(of_block)
+        self.forwards += self.passes(len(scores)) * max(map(len, scores.values()))
+        self.done = end
+
+
+class Contest(Measurement):
+    """Settings that compete. Their names stand in the order of what they mean."""
+
+    def __init__(self, names: Sequence[str], original: str, metric: Metric, method: Method, batches: int) -> None:
+        super().__init__(names, batches)
+        self.original = original
+        self.metric = metric
+        self.dropped: dict[str, str] = {}
+        self.gains: dict[str, Gain] = {}
+        self._rounds = list(rounds(method, len(names), batches))
+
+    def next_end(self, most: int) -> int:
+        return min(self.done + most, self._rounds[0].end)
+
+    @property
+    def planned(self) -> int:
+        work, done, running = 0, self.done, len(self.running)
+        for each in self._rounds:
+            work += (each.end - done) * running
+            done, running = each.end, min(running, each.most + 1)
+        return work
+
+    def add(self, end: int, scores: Mapping[str, Scores]) -> None:
+        """The same; where that ends a round, drop who has lost."""
+        super().add(end, scores)
+        if end == self._rounds[0].end:
+            self._end_round(self._rounds.pop(0).most)
+
+    def _end_round(self, most: int) -> None:
+        if not len(self.scores[self.original]):  # none of the images so far could be read
+            return
+        self.gains |= {name: self._gain(name) for name in self.running if name != self.original}
+        if not self._rounds:
+            return
+        leader, *others = self._ranking()
+        for place, name in enumerate(others, 1):
+            if name == self.original:
+                continue
+            if self._beaten(name, leader):
+                self.dropped[name] = "beaten"
+            elif place >= most:
+                self.dropped[name] = "thinned out"
+        self.running = [name for name in self.running if name not in self.dropped]
+
+    def best(self) -> str:
+        """The best of those that have seen all images; of equal ones, that nearest to the original."""
+        return self._ranking()[0]
+
+    def _ranking(self) -> list[str]:
+        """Those still running, the best first. Equal accuracies of few images are told apart by likelihood."""
+        at = self.names.index
+        figures = {name: summarise(self.scores[name]) for name in self.running}
+
+        def rank(name: str) -> tuple[float, float, int]:
+            record = figures[name]
+            return -merit(self.metric, record), record.scaled_cross_entropy, abs(at(name) - at(self.original))
+
+        return sorted(self.running, key=rank)
+
+    def _gain(self, name: str) -> Gain:
+        return gain_over(self.scores[self.original], self.scores[name], self.metric)
+
+    def _beaten(self, name: str, leader: str) -> bool:
+        if self.metric.per_image is None:  # its interval is costly, and thinning out will do
+            return False
+        compared = compare_scores(self.metric, self.scores[name], self.scores[leader])
+        if math.isinf(compared.difference):
+            return True
+        error = (compared.high - compared.low) / (2 * Z95)
+        worse = -compared.difference if self.metric.higher_is_better else compared.difference
+        return worse > BEATEN * error and math.isfinite(error)
+
+
+def merit(metric: Metric, record: Metrics) -> float:
+    """More is better; a setting whose logits are not numbers loses, whatever the metric."""
+    return -math.inf if record.nan_images else metric.merit(record)

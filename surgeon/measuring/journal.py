@@ -1,0 +1,117 @@
+"""What a sweep has finished so far, line by line, so that a killed one goes on where it was.
+
+The first line says what is swept. Each further line holds the scores of one block of images, or what
+was learned, with a checksum; it is on the disk before the next block begins. A last line that was
+torn by a crash is dropped; anything else that does not fit is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from surgeon.core.atomic import flush
+from surgeon.core.errors import ExitCode, SurgeonError, listing
+
+VERSION = 1
+AFRESH = "Choose another folder with -o, or pass --overwrite to start afresh."
+
+
+class OtherSweepError(SurgeonError):
+    """A folder holds what another sweep has finished."""
+
+
+class Journal:
+    """An append-only file of JSON lines."""
+
+    def __init__(self, path: Path, identity: Mapping[str, Any], overwrite: bool) -> None:
+        self.path = path
+        self.records: list[dict[str, Any]] = []
+        self._size = 0
+        header = {"journal": VERSION, **identity}
+        if path.exists() and not overwrite:
+            self._read(header)
+        if self._size == 0:
+            self.append(header)
+            self.records.clear()
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add a line; it is on the disk when this returns, or not in the file at all."""
+        text = _line(record)
+        try:
+            with self.path.open("ab") as file:
+                file.truncate(self._size)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            if self._size == 0:
+                flush(self.path.parent)  # the file itself is new
+        except OSError as error:
+            self._cut()
+            raise SurgeonError(
+                f"Could not write {self.path}: {error.strerror or error}.",
+                "What was finished is kept: the same command goes on from there.",
+                ExitCode.FAILED,
+            ) from error
+        self._size += len(text)
+        self.records.append(dict(record))
+
+    def _cut(self) -> None:
+        """Take back what was half-written."""
+        with suppress(OSError):  # the line is torn then, and will be dropped when it is read
+            os.truncate(self.path, self._size)
+
+    def _read(self, header: Mapping[str, Any]) -> None:
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        parsed: list[dict[str, Any]] = []
+        for number, line in enumerate(lines, 1):
+            record = _parsed(line)
+            if record is None:
+                if number == len(lines) and (parsed or _may_be_torn_header(line)):
+                    break  # torn by a crash
+                raise SurgeonError(f"{self.path} is damaged in line {number}.", AFRESH)
+            parsed.append(record)
+            self._size += len(line)
+        if parsed:
+            self._check(parsed[0], json.loads(json.dumps(header)))
+            self.records = parsed[1:]
+
+    def _check(self, found: Mapping[str, Any], header: Mapping[str, Any]) -> None:
+        if found.get("journal") != VERSION:
+            raise SurgeonError(f"{self.path} is not a journal that this surgeon can continue.", AFRESH)
+        different = [name for name in header if found.get(name) != header[name]]
+        if different:
+            raise OtherSweepError(
+                f"{self.path.parent} holds a sweep with other settings: {listing(different)}. They are not mixed.",
+                AFRESH,
+            )
+
+
+def _may_be_torn_header(line: bytes) -> bool:
+    """Whether this could be the beginning of a first line, or somebody else's file."""
+    checksum, body = line[:8], line[8:]
+    start = b' {"journal":'
+    return (
+        not line.endswith(b"\n")
+        and not checksum.strip(b"0123456789abcdef")
+        and (body.startswith(start) or start.startswith(body))
+    )
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    body = json.dumps(record, separators=(",", ":"))
+    return f"{zlib.crc32(body.encode()):08x} {body}\n".encode()
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The record of a line, or nothing if it is torn or damaged."""
+    checksum, _, body = line.rstrip(b"\n").partition(b" ")
+    if not line.endswith(b"\n") or checksum != f"{zlib.crc32(body):08x}".encode():
+        return None
+    record: dict[str, Any] = json.loads(body)
+    return record

@@ -1,0 +1,162 @@
+"""A network and the images it has to classify, fitted to one another before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from surgeon.core.devices import Precision, pick_device, usable_precision
+from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.data.check import check_classes
+from surgeon.data.images import ImageSet
+from surgeon.data.loaders import Batches, batches
+from surgeon.data.sources import open_data
+from surgeon.data.splits import limit
+from surgeon.layers.running import evaluate_once
+from surgeon.measuring.predicting import Manner
+from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.views import Merge, Views
+from surgeon.views import views as view_families
+
+INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
+SMALL_IMAGE = 64
+BATCH_OF_SMALL_IMAGES, BATCH_OF_LARGE_IMAGES = 128, 32
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """What to change in the preprocessing that the network states."""
+
+    input_size: int | None = None
+    crop_pct: float | None = None
+    interpolation: str | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+
+    def applied_to(self, stated: Preprocessing | None, model: str) -> Preprocessing:
+        if stated is None:
+            raise SurgeonError(f"It is not known what images {model!r} expects, so it cannot be evaluated.")
+        self._check()
+        changes = {k: v for k in ("crop_pct", "interpolation") if (v := getattr(self, k)) is not None}
+        channels = stated.input_size[0]
+        if self.input_size is not None:
+            changes["input_size"] = (channels, self.input_size, self.input_size)
+        for name in ("mean", "std"):
+            if (numbers := getattr(self, name)) is not None:
+                changes[name] = _per_channel(tuple(numbers), channels, f"--{name}")
+        return stated.model_copy(update=changes)
+
+    def _check(self) -> None:
+        if self.crop_pct is not None and not 0 < self.crop_pct <= 1:
+            raise SurgeonError(f"--crop-pct cannot be {self.crop_pct:g}.", "It is a share: above 0, at most 1.")
+        if self.interpolation not in (None, *INTERPOLATIONS):
+            raise SurgeonError(
+                f"--interpolation cannot be {self.interpolation!r}.", f"Choose {listing(INTERPOLATIONS, 'or')}."
+            )
+        if self.std is not None and not all(number > 0 for number in self.std):
+            raise SurgeonError("--std cannot be 0 or less.", "Images are divided by it.")
+
+
+def _per_channel(numbers: tuple[float, ...], channels: int, option: str) -> tuple[float, ...]:
+    if len(numbers) not in (1, channels):
+        raise SurgeonError(
+            f"{option} lists {count(len(numbers), 'number')}, but the images have {count(channels, 'channel')}."
+        )
+    return numbers * channels if len(numbers) == 1 else numbers
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which images, and how to predict them."""
+
+    data: str
+    split: str | None = None
+    limit: int | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+    skip_bad: bool = False
+    images: ImageOptions = ImageOptions()
+    tta: str | None = None
+    merge: Merge = Merge.LOGITS
+    batch_size: int | None = None
+    workers: int | None = None
+    device: str | None = None
+    precision: Precision = Precision.FLOAT32
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network on its device, and images that fit it."""
+
+    model: nn.Module
+    image_set: ImageSet
+    network_preprocessing: Preprocessing
+    preprocessing: Preprocessing
+    """What batches have gone through: the network's own, unless views are cut out of larger images."""
+    views: Views | None
+    device: torch.device
+    precision: Precision
+    batch_size: int
+    request: Request
+
+    def batches(self, image_set: ImageSet | None = None) -> Batches:
+        """Batches of all images, or of some of them."""
+        return batches(
+            image_set or self.image_set,
+            self.preprocessing,
+            self.batch_size,
+            workers=self.request.workers,
+            skip_bad=self.request.skip_bad,
+        )
+
+    @property
+    def manner(self) -> Manner:
+        return Manner(self.device, self.precision, self.views, self.request.merge)
+
+    def with_one_view(self) -> Task:
+        """The same images as the network itself expects them."""
+        return replace(self, views=None, preprocessing=self.network_preprocessing)
+
+    @property
+    def view_count(self) -> int:
+        return self.views.count if self.views else 1
+
+
+def prepare(loaded: LoadedModel, request: Request, images: ImageSet | None = None) -> Task:
+    """Open the images (unless given), check that they fit the network, and move it to its device."""
+    preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name)
+    views = view_families[request.tta].for_network(preprocessing) if request.tta else None
+    image_set = open_images(request) if images is None else images
+    device = pick_device(request.device)
+    model = loaded.model.to(device).to(memory_format=torch.channels_last)
+    check_classes(image_set, _outputs(model, preprocessing, device), loaded.class_names)
+    small = preprocessing.input_size[-1] <= SMALL_IMAGE
+    return Task(
+        model=model,
+        image_set=image_set,
+        network_preprocessing=preprocessing,
+        preprocessing=views.preprocessing if views else preprocessing,
+        views=views,
+        device=device,
+        precision=usable_precision(request.precision, device),
+        batch_size=request.batch_size or (BATCH_OF_SMALL_IMAGES if small else BATCH_OF_LARGE_IMAGES),
+        request=request,
+    )
+
+
+def open_images(request: Request) -> ImageSet:
+    """The images of a request, all or as many as it wants."""
+    image_set = open_data(
+        request.data, request.split, image_column=request.image_column, label_column=request.label_column
+    )
+    return image_set if request.limit is None else image_set.subset(limit(image_set.labels, request.limit))
+
+
+def _outputs(model: nn.Module, preprocessing: Preprocessing, device: torch.device) -> int:
+    (logits,) = evaluate_once(model, (torch.zeros(1, *preprocessing.input_size, device=device),))
+    if logits.dim() != 2:
+        raise SurgeonError(f"The network gives outputs of shape {tuple(logits.shape)}, not one number per class.")
+    return logits.shape[1]

@@ -1,0 +1,43 @@
+"""Values to sweep as people write them: `0:0.2:21` (from, to, how many) or `0,0.01,0.05`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from surgeon.core.errors import SurgeonError, count
+
+MOST_VALUES = 1001
+FORMS = f"Write FROM:TO:COUNT, e.g. 0:0.2:21, or single values: 0,0.01,0.05; at most {MOST_VALUES:,} of them."
+
+
+def parse_values(text: str, option: str) -> tuple[float, ...]:
+    """The swept values in ascending order, each once."""
+    try:
+        if ":" in text:
+            first, last, number = text.split(":")
+            values = evenly_spaced(float(first), float(last), int(number))
+        else:
+            values = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise SurgeonError(f"{option} cannot be {text!r}.", FORMS) from None
+    return checked(values, option)
+
+
+def evenly_spaced(first: float, last: float, number: int) -> list[float]:
+    """Values with the few digits that people expect: 0.15, not 0.15000000000000002."""
+    if not 1 <= number <= MOST_VALUES:
+        raise ValueError(number)
+    step = (last - first) / max(number - 1, 1)
+    return [float(f"{first + step * index:.10g}") for index in range(number)]
+
+
+def checked(values: Iterable[float], option: str) -> tuple[float, ...]:
+    """The values in ascending order, each once; all of them weights between 0 and 1."""
+    ascending = tuple(sorted({float(value) + 0.0 for value in values}))
+    if not 1 <= len(ascending) <= MOST_VALUES:
+        raise SurgeonError(f"{option} names {count(len(ascending), 'value')}.", FORMS)
+    wrong = [value for value in ascending if not (math.isfinite(value) and 0 <= value <= 1)]
+    if wrong:
+        raise SurgeonError(f"{option} cannot be {wrong[0]:g}: it must lie between 0 and 1.", FORMS)
+    return ascending

@@ -1,0 +1,65 @@
+"""Mode normalisation: a gate divides each example among K modes, each with statistics of its own.
+
+Deecke et al., "Mode Normalization", ICLR 2019. Every mode starts from the running statistics of the
+BatchNorm it replaces, so the converted network is the original until it is trained.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from surgeon.norms.base import NormConfig, Phase, always_identical, option, register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surgeon.layers.surgical import SurgicalNorm
+
+
+class ModeConfig(NormConfig):
+    modes: int = option(2, "How many modes; 1 is BatchNorm.", ge=1)
+
+
+def normalise_by_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
+    """By the modes of the batch in training, by the running ones in evaluation."""
+    from surgeon.norms.mode.layer import ModeStatistics
+
+    modes = norm.modes
+    assert isinstance(modes, ModeStatistics)
+    if norm.training:
+        return modes.normalise_batch(x, norm.weight, norm.bias, norm.eps, norm.next_average_factor())
+    return modes.normalise_running(x, norm.weight, norm.bias, norm.eps)
+
+
+def objection(norm: SurgicalNorm, config: Any) -> str:
+    """Why a layer cannot be divided into modes, or nothing."""
+    if norm.frozen:
+        return "is frozen and never takes batch statistics: unfreeze it first, or leave it out with --layers"
+    if norm.running_mean is None or not norm.source_has_statistics:
+        return f"is a {norm.source} without running statistics that its modes could start from"
+    present: Any = norm.rewrites.get("mode") or norm.rewrites.get("mode-group")
+    if present is not None and present.modes != config.modes:
+        return f"has {present.modes} modes, which cannot become {config.modes}: convert the original network instead"
+    return ""
+
+
+@register(
+    "mode",
+    config=ModeConfig,
+    changes=frozenset(Phase),
+    identity=always_identical,
+    trains_away=True,
+    adds_state=True,
+    paper="Deecke et al., ICLR 2019",
+    objection=objection,
+)
+def mode(norm: SurgicalNorm, config: Any) -> None:
+    """A gate divides each example among modes with statistics of their own; it starts as the original."""
+    from surgeon.norms.mode.layer import ModeStatistics
+
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    if not isinstance(getattr(norm, "modes", None), ModeStatistics):
+        norm.modes = ModeStatistics.from_running(norm.running_mean, norm.running_var, config.modes)
+        norm.modes.train(norm.training)
+    norm.whole_rule = normalise_by_modes

@@ -1,7 +1,0 @@
-"""Test-time augmentation: several views of every image, one merged prediction."""
-
-from surgeon.tta.base import ViewFamily, Views, register, views
-from surgeon.tta.merge import Merge, Merger
-from surgeon.tta.run import Forward, predict, predict_each
-
-__all__ = ["Forward", "Merge", "Merger", "ViewFamily", "Views", "predict", "predict_each", "register", "views"]

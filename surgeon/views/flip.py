@@ -1,0 +1,24 @@
+"""The image and its mirror image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from surgeon.views.base import Generate, flipped, register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surgeon.models.sources import Preprocessing
+
+
+def _both(batch: Tensor) -> Iterator[Tensor]:
+    yield batch
+    yield flipped(batch)
+
+
+@register("flip", count=2)
+def flip(preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:
+    """The image and its mirror image."""
+    return preprocessing, _both
