@@ -81,7 +81,7 @@ class Augment:
         return configure("augment", self.name, self.config, options)
 
 
-augments: Registry[Augment] = Registry("augment", "surgeon.augment")
+augments: Registry[Augment] = Registry("augment", "surgeon.augment", Augment)
 
 
 def check_augments(specs: Iterable[str]) -> None:

@@ -130,7 +130,7 @@ def reporting_errors(command: Callable[P, R]) -> Callable[P, R]:
         except KeyboardInterrupt as error:
             people.print(f"Interrupted; {escape(str(error) or 'nothing was left half-written.')}")
             raise typer.Exit(ExitCode.INTERRUPTED) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a command ends by typer.Exit: sys.exit is somebody else's
             if _debugging():
                 raise
             told = SurgeonError(

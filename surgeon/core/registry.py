@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 from typing import Any, Generic, TypeVar
 
 from surgeon.core.errors import SurgeonError, did_you_mean, listing
@@ -39,14 +39,17 @@ class Plugin:
     @classmethod
     def of(cls, entry_point: EntryPoint) -> Plugin:
         dist = entry_point.dist
-        return cls(dist.name if dist else "unknown", dist.version if dist else "", entry_point.value)
+        version = dist.metadata.get("Version") if dist is not None else None
+        return cls(_name_of(dist), str(version or ""), entry_point.value)
 
     def load(self, entry_point: EntryPoint) -> None:
         """Import the module, which registers what it has; nothing of it stays if that fails."""
         try:
             with _by(self):
                 entry_point.load()
-        except Exception as error:  # somebody else's code raises anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # somebody else's code raises anything, and sys.exit() is an exception too
             self.problem = _told(error)
             for registry, name in self.added:
                 registry.forget(name)
@@ -74,17 +77,51 @@ def _by(plugin: Plugin | None) -> Iterator[None]:
         _loading = before
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "it ends the program (sys.exit) when it is imported."
     line = next(iter(str(error).strip().splitlines()), "no message")
     return line if isinstance(error, SurgeonError) else f"{type(error).__name__}: {line.rstrip('.')}."
 
 
-class Registry(Generic[T]):
-    """Maps names to things of one kind, discovered in one package and in entry points."""
+def _entry_points(group: str) -> list[EntryPoint]:
+    """What installed packages have for a registry; one whose list cannot be read does not hide the others."""
+    try:
+        return list(entry_points(group=group))
+    except Exception:  # the library reads all of them at once, and raises what the first damaged one makes it
+        found: list[EntryPoint] = []
+        for distribution in distributions():
+            try:
+                found += distribution.entry_points.select(group=group)
+            except Exception as error:
+                warnings.warn(
+                    f"The entry points of the package {_name_of(distribution)} were left out, because they cannot be "
+                    f"read: {_told(error)}",
+                    PluginWarning,
+                    stacklevel=2,
+                )
+        return found
 
-    def __init__(self, kind: str, package: str) -> None:
+
+def _name_of(distribution: Distribution | None) -> str:
+    """A package's name, which damaged metadata lacks."""
+    name = distribution.metadata.get("Name") if distribution is not None else None
+    return str(name or "unknown")
+
+
+class Registry(Generic[T]):
+    """Maps names to things of one kind, discovered in one package and in entry points.
+
+    Args:
+        kind: What a thing is called in messages.
+        package: Where they lie, which is also the group of the entry points.
+        of: The class of the things; a package that registers another object is at fault.
+    """
+
+    def __init__(self, kind: str, package: str, of: type[Any] = object) -> None:
         self.kind = kind
         self.package = package
+        self.of = of
         self._entries: dict[str, T] = {}
         self._plugins: list[Plugin] = []
         self._has_own = False
@@ -96,6 +133,11 @@ class Registry(Generic[T]):
         def file(thing: T) -> T:
             if _loading is not None:
                 self._import_own()  # so that it is the package's name that is taken, not ours
+            if not isinstance(name, str) or not isinstance(thing, self.of):
+                raise SurgeonError(
+                    f"The {self.kind} {name!r} is a {type(thing).__name__}, not a {self.of.__name__}: "
+                    f"register it with the `register` of {self.package}.base."
+                )
             if name in self._entries:
                 raise SurgeonError(f"The {self.kind} {name!r} is registered twice.")
             self._entries[name] = thing
@@ -147,7 +189,7 @@ class Registry(Generic[T]):
             return
         self._discovered = True
         self._import_own()
-        for entry_point in entry_points(group=self.package):
+        for entry_point in _entry_points(self.package):
             plugin = Plugin.of(entry_point)
             plugin.load(entry_point)
             self._plugins.append(plugin)

@@ -70,7 +70,7 @@ class Insert:
         return configure("insert", self.name, self.config, options)
 
 
-inserts: Registry[Insert] = Registry("insert", "surgeon.inserts")
+inserts: Registry[Insert] = Registry("insert", "surgeon.inserts", Insert)
 
 
 def aliases() -> dict[str, Insert]:

@@ -49,7 +49,7 @@ class Metric:
         return value if self.higher_is_better else -value
 
 
-metrics: Registry[Metric] = Registry("metric", "surgeon.metrics")
+metrics: Registry[Metric] = Registry("metric", "surgeon.metrics", Metric)
 
 
 def register(name: str, *, higher_is_better: bool, per_image: PerImage | None = None) -> Callable[[Compute], Compute]:

@@ -66,7 +66,7 @@ def always_identical(norm: SurgicalNorm) -> Mapping[str, Any]:  # noqa: ARG001
     return {}
 
 
-norms: Registry[NormVariant] = Registry("rewrite", "surgeon.norms")
+norms: Registry[NormVariant] = Registry("rewrite", "surgeon.norms", NormVariant)
 
 
 def no_objection(norm: SurgicalNorm, config: Any) -> str:  # noqa: ARG001

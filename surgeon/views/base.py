@@ -65,7 +65,7 @@ class ViewFamily:
         return Views(self.name, self.count, preprocessing.input_size[-2:], *self.make(preprocessing))
 
 
-views: Registry[ViewFamily] = Registry("view", "surgeon.views")
+views: Registry[ViewFamily] = Registry("view", "surgeon.views", ViewFamily)
 
 
 def register(

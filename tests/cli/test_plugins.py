@@ -124,6 +124,19 @@ BROKEN = {
         "from surgeon.norms import norms\nnorms.register('ghost')(norms['split'])\n",
         "The rewrite 'ghost' is registered twice.",
     ),
+    "exit": ("import sys\nsys.exit(0)\n", "it ends the program (sys.exit) when it is imported."),
+    "base exception": ("raise BaseException('no')\n", "BaseException: no."),
+    "half": (
+        "from surgeon.norms import norms\n"
+        "from dataclasses import replace\n"
+        "norms.register('theirs')(replace(norms['split'], name='theirs'))\nraise SystemExit\n",
+        "it ends the program",
+    ),
+    "object": (
+        "from surgeon.norms import norms\nnorms.register('theirs')(42)\n",
+        "The rewrite 'theirs' is a int, not a NormVariant",
+    ),
+    "no name": ("from surgeon.norms import norms\nnorms.register(7)(norms['split'])\n", "not a NormVariant"),
 }
 
 
@@ -132,12 +145,49 @@ def test_a_broken_package_is_left_out(fault: str, tmp_path: Path) -> None:
     source, reason = BROKEN[fault]
     outcome = install(tmp_path / "packages", "sick-package", source)("ls", "norms", "--json")
     assert outcome.code == 0
-    assert "ghost" in [norm["name"] for norm in json.loads(outcome.stdout)]
+    names = [norm["name"] for norm in json.loads(outcome.stdout)]
+    assert "ghost" in names
+    assert "theirs" not in names
     (line,) = outcome.stderr.splitlines()
     assert line.startswith(
         "Warning: The module 'sick_package' (surgeon.norms) of the package sick-package 1.2 was left"
     )
     assert reason in line
+
+
+def test_a_package_that_exits_does_not_end_commands(tmp_path: Path, here: Path) -> None:
+    surgeon = install(tmp_path / "packages", "sick-package", BROKEN["exit"][0])
+    outcome = surgeon("convert", "digits-resnet8", "--bn", "ghost", "-o", "out")
+    assert outcome.code == 0
+    assert (here / "out" / "surgery.json").is_file()
+    assert "sick-package 1.2 was left out" in outcome.stderr
+    found = json.loads(surgeon("doctor", "--json").stdout)["findings"]
+    (told,) = (finding for finding in found if finding["name"] == "plugin")
+    assert told["state"] == "note"
+    assert "it ends the program" in told["value"]
+
+
+def test_a_rewrite_that_exits_is_a_failure(tmp_path: Path) -> None:
+    """Of a package that is there on import and ends the program when it is used."""
+    source = SOURCE.read_text("utf-8") + (
+        "\nimport dataclasses, sys\nfrom surgeon.norms import norms\n"
+        "norms.register('their-end')("
+        "dataclasses.replace(norms['ghost'], name='their-end', install=lambda *_: sys.exit(0)))\n"
+    )
+    ending = install(tmp_path / "packages", "their-surgeon", source)
+    outcome = ending("convert", "digits-resnet8", "--bn", "their-end", "-o", "out")
+    assert outcome.code == 1
+    assert "Unexpected SystemExit" in outcome.stderr
+
+
+def test_a_package_without_readable_entry_points_does_not_hide_others(tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    install(packages, "sick-package", "")
+    (packages / "sick_package-1.2.dist-info" / "entry_points.txt").write_text("[surgeon.norms]\nnonsense\n")
+    outcome = install(packages, "their-surgeon", SOURCE.read_text("utf-8"))("ls", "norms", "--json")
+    assert outcome.code == 0
+    assert "their-rising" in [norm["name"] for norm in json.loads(outcome.stdout)]
+    assert "entry points of the package sick-package were left out" in outcome.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["convert", "--help"]])

@@ -19,7 +19,7 @@ import torch
 from huggingface_hub import constants
 
 import surgeon
-from surgeon.checkpoint.folder import open_model
+from surgeon.checkpoint import open_model
 from surgeon.commands.verify import verify
 from surgeon.core.errors import SurgeonError
 from surgeon.models.allocation import TooLargeError, bounded_by
