@@ -49,7 +49,9 @@ def images_to_choose_on(request: Request, *, confirm: bool = False, reserved: st
         return _parted(
             test,
             True,
-            (f"{test.name!r} has no validation images, so half of its test images choose and the other half reports.",),
+            (
+                f"{test.name!r} has no validation images, so half of its test images choose and the other half is held back.",
+            ),
         )
     if (train := open_split(replace(request, limit=None), TRAIN)) is not None:
         _, images = hold_back(train)
@@ -67,8 +69,8 @@ def images_to_choose_on(request: Request, *, confirm: bool = False, reserved: st
         images,
         True,
         (
-            f"{images.name!r} has no splits, so half of its images choose and the other half reports. If the network "
-            "was trained on them, neither means anything.",
+            f"{images.name!r} has no splits, so half of its images choose and the other half is held back. If the network "
+            "was trained on them, their figures mean nothing.",
         ),
     )
 
@@ -82,7 +84,7 @@ def _parted(images: ImageSet, halve: bool, warnings: tuple[str, ...]) -> Choosin
 
 def _warnings_of_named(images: ImageSet, confirm: bool) -> tuple[str, ...]:
     if images.split == TEST and confirm:
-        return ("Half of the test images choose: only the other half, which reports, is untouched.",)
+        return ("Half of the test images choose: only the other half is untouched.",)
     if images.split == TEST:
         return ("The test images choose: figures on them are too good from now on.",)
     if images.split == TRAIN:

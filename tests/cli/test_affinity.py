@@ -43,7 +43,7 @@ def test_only_mixed_labels_have_a_ceiling_below_one(everything: dict[str, Any]) 
 
 
 def test_clean_accuracy_is_that_of_eval(everything: dict[str, Any]) -> None:
-    evaluated = document("eval", "digits-resnet8", "--data", "digits", "--limit", "150")
+    evaluated = document("eval", "digits-resnet8", "--data", "digits", "--split", "validation", "--limit", "150")
     assert everything["clean_accuracy"] == pytest.approx(evaluated["metrics"]["accuracy"])
 
 
@@ -119,7 +119,7 @@ def test_unreadable_images_are_an_error_or_are_left_out(here: Path) -> None:
         folder.mkdir(parents=True)
         Image.new("L", (8, 8), 20 * digit).save(folder / "good.png")
     (here / "data" / "3" / "bad.png").write_bytes(b"nothing")
-    arguments = ["affinity", "digits-resnet8", "--data", "data", "--augment", "mixup"]
+    arguments = ["affinity", "digits-resnet8", "--data", "data", "--split", "all", "--augment", "mixup"]
     assert "bad.png" in refusal(*arguments)
     result = document(*arguments, "--skip-bad")
     assert (result["images"], len(result["bad_images"])) == (10, 1)

@@ -41,7 +41,7 @@ def test_leaves_a_report_and_a_checkpoint(played: tuple[Outcome, Path]) -> None:
         assert picture.width > 2 * 400
     done("verify", folder / "checkpoint")
     record = json.loads((folder / "checkpoint/surgery.json").read_text("utf-8"))
-    assert record["findings"][1:] == told["summary"]
+    assert record["findings"][1:] == [*told["summary"], told["decision"]]
 
 
 def test_is_for_people_by_default(here: Path) -> None:

@@ -117,9 +117,42 @@ def test_without_a_report_the_record_is_short() -> None:
 def test_a_checkpoint_with_the_temperature_is_in_the_run_folder(tmp_path: Path) -> None:
     told = evaluation("digits-resnet8", "--data", "digits", "--temperature", "-o", tmp_path / "run")
     assert told["checkpoint"] == str(tmp_path / "run" / "checkpoint")
-    again = evaluation(told["checkpoint"], "--data", "digits")["metrics"]
+    assert told["split"] == "validation", "not what the test images are measured with afterwards"
+    assert "is stored: its gain is beyond noise" in told["decision"]
+    again = evaluation(told["checkpoint"], "--data", "digits", "--split", "validation")["metrics"]
     assert again["cross_entropy"] == pytest.approx(told["metrics"]["scaled_cross_entropy"], rel=1e-5)
     assert again["temperature"] == pytest.approx(1, abs=1e-3)
+
+
+def test_a_temperature_is_fitted_on_test_images_only_with_a_warning(tmp_path: Path) -> None:
+    arguments = (
+        "--data",
+        "digits",
+        "--split",
+        "test",
+        "--limit",
+        60,
+        "--temperature",
+        "--force",
+        "-o",
+        tmp_path / "run",
+    )
+    (warning,) = evaluation("digits-resnet8", *arguments)["warnings"]
+    assert "The test images choose" in warning
+    assert warning in (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert warning in done("eval", "digits-resnet8", *arguments, "--overwrite").stderr
+    assert evaluation("digits-resnet8", "--data", "digits", "--split", "test", "--limit", 60)["warnings"] == []
+
+
+def test_a_temperature_within_noise_is_not_stored(tmp_path: Path) -> None:
+    few = ("--data", "digits", "--limit", 12, "--temperature", "-o", tmp_path / "run")
+    told = evaluation("digits-resnet8", *few)
+    assert "is not stored" in told["decision"]
+    again = evaluation(told["checkpoint"], "--data", "digits", "--limit", 12, "--split", "validation")
+    assert again["metrics"] == told["metrics"]
+    assert evaluation("digits-resnet8", *few, "--force", "--overwrite")["metrics"] == told["metrics"]
+    again = evaluation(told["checkpoint"], "--data", "digits", "--limit", 12, "--split", "validation")
+    assert again["metrics"]["cross_entropy"] == pytest.approx(told["metrics"]["scaled_cross_entropy"], rel=1e-5)
 
 
 def test_a_folder_of_images(folder: Path) -> None:
@@ -149,6 +182,7 @@ def test_half_precision_on_a_cpu_is_no_crash() -> None:
         (["--data", "digits", "--precision", "int8"], "float32"),
         (["--data", "digits", "--device", "tpu"], "cpu"),
         (["--data", "digits", "--temperature"], "Pass one with -o DIR"),
+        (["--data", "digits", "--force"], "pass --temperature too"),
     ],
 )
 def test_refusals(arguments: list[str], expected: str) -> None:

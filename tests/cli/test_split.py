@@ -106,10 +106,10 @@ def test_a_branch_of_a_checkpoint_that_mixes(split: Path) -> None:
 
 
 def test_a_temperature_is_stored_with_the_mix_it_was_fitted_to(split: Path) -> None:
-    told = document("eval", split, *DIGITS, "--lambda", 0.5, "--temperature", "-o", "tempered")
+    told = document("eval", split, *DIGITS, "--lambda", 0.5, "--temperature", "--force", "-o", "tempered")
     model = surgeon.load("tempered/checkpoint")
     assert mix_of(model).share == 0.5
-    again = document("eval", "tempered/checkpoint", *DIGITS)
+    again = document("eval", "tempered/checkpoint", *DIGITS, "--split", "validation")
     assert again["metrics"]["cross_entropy"] == pytest.approx(told["metrics"]["scaled_cross_entropy"], rel=1e-5)
 
 
@@ -117,13 +117,13 @@ def test_a_temperature_is_stored_with_the_mix_it_was_fitted_to(split: Path) -> N
 
 
 def test_the_checkpoint_of_a_sweep_is_the_chosen_point(split: Path) -> None:
-    arguments = ("--lambda", "0:1:11", "--metric", "cross-entropy", "--method", "grid", "--apply", "-o", "swept")
+    arguments = ("--lambda", "0:1:11", "--metric", "cross-entropy", "--method", "grid", "--force", "-o", "swept")
     told = document("sweep", split, *DIGITS, *arguments)
     assert [point["value"] for point in told["points"]] == pytest.approx([i / 10 for i in range(11)])
     assert told["image_forwards"] == 2 * 100  # two passes, whatever the number of values
     chosen = next(point for point in told["points"] if point["value"] == told["chosen"])
     (checkpoint,) = {file.parent for file in Path("swept").rglob("surgery.json")}
-    found = document("eval", checkpoint, *DIGITS)
+    found = document("eval", checkpoint, *DIGITS, "--split", "validation")
     assert found["metrics"]["accuracy"] == chosen["metrics"]["accuracy"]
     assert found["metrics"]["cross_entropy"] == pytest.approx(chosen["metrics"]["cross_entropy"], rel=1e-5)
     recorded = json.loads((checkpoint / "surgery.json").read_text("utf-8"))["mix"]

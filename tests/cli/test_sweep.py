@@ -218,7 +218,7 @@ def test_the_checkpoint_is_the_chosen_point(tmp_path: Path) -> None:
 
 
 def test_the_temperature_is_stored_with_it(tmp_path: Path) -> None:
-    found = document(*QUICK, "--temperature", "-o", tmp_path / "out")
+    found = document(*QUICK, "--temperature", "--force", "-o", tmp_path / "out")
     told = metrics_of(tmp_path / "out" / "checkpoint", "--limit", 60, "--batch-size", 16)
     expected = setting(found, found["best"])["choosing"]
     assert told["cross_entropy"] == pytest.approx(expected["scaled_cross_entropy"], rel=1e-5)
@@ -229,7 +229,7 @@ def test_the_temperature_is_stored_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--per-layer", "--per-channel"])
 def test_learned_alphas_are_told_and_applied(option: str, tmp_path: Path) -> None:
-    found = document(*QUICK, option, "--apply", "-o", tmp_path / "out")
+    found = document(*QUICK, option, "--force", "-o", tmp_path / "out")
     (learned,) = found["learned"]
     assert learned["kind"] == option.removeprefix("--")
     assert (found["choosing_images"], found["confirming_images"]) == (30, 30)
@@ -251,6 +251,64 @@ def test_a_converted_checkpoint_is_swept_as_it_is(tmp_path: Path) -> None:
     done("convert", "digits-resnet8", "--bn", "example-weighted:alpha=0.9", "-o", tmp_path / "model")
     again = document(*(tmp_path / "model" if part == "digits-resnet8" else part for part in QUICK))
     assert without_times(again)["points"] == without_times(document(*QUICK))["points"]
+
+
+def test_a_gain_within_noise_is_not_stored_unless_forced(tmp_path: Path) -> None:
+    """What is left is the original, also for who wants timm's form."""
+    found = document(*QUICK, "--apply", "-o", tmp_path / "out")
+    assert (found["best"], found["kept"]) == ("alpha 0.4", "original")
+    assert "alpha 0.4 is not stored: its gain is within noise, cross-entropy -0.0" in found["decision"]
+    folder = tmp_path / "out" / "checkpoint"
+    assert {rewrites["example-weighted"]["alpha"] for rewrites in operations(folder).values()} == {0.0}
+    options = ("--limit", 60, "--batch-size", 16)
+    assert metrics_of(folder, *options) == alike(metrics_of("digits-resnet8", *options), 1e-5)
+    assert found["decision"] in (folder / "README.md").read_text("utf-8")
+    told = done(*QUICK, "--apply", "-o", tmp_path / "out").stderr
+    assert found["decision"] in told
+    assert "Pass --force to store it anyway." in told
+    assert "Checkpoint (original)" in told
+    forced = document(*QUICK, "--force", "-o", tmp_path / "out")
+    assert forced["kept"] == "alpha 0.4"
+    assert "is stored because of --force, although its gain is within noise" in forced["decision"]
+    assert {rewrites["example-weighted"]["alpha"] for rewrites in operations(folder).values()} == {0.4}
+
+
+def test_a_temperature_within_noise_is_not_stored(tmp_path: Path) -> None:
+    few = ("sweep", *DIGITS, "--limit", 12, "--alpha", "0", "--temperature", "-o", tmp_path / "out")
+    found = document(*few)
+    assert found["temperature_gain"]["high"] > 0
+    assert f"A temperature of {found['temperature']:.4f} is not stored" in found["decision"]
+    record = json.loads((tmp_path / "out" / "checkpoint" / "surgery.json").read_text("utf-8"))
+    assert record["temperature"] is None
+
+
+# --- which images
+
+
+def test_the_validation_images_choose_unless_others_are_asked_for() -> None:
+    """With the same figures as if they had been named, and without a warning."""
+    options = ("--limit", 60, "--alpha", "0,0.4", "--metric", "cross-entropy", "--batch-size", 16)
+    found = document("sweep", "digits-resnet8", "--data", "digits", *options)
+    assert (found["split"], found["warnings"]) == ("validation", [])
+    assert found["points"] == document(*QUICK)["points"]
+
+
+def test_test_images_choose_with_a_warning_everywhere(tmp_path: Path) -> None:
+    on_test = ("sweep", "digits-resnet8", "--data", "digits", "--split", "test", *QUICK[6:], "--apply", "-o", "out")
+    arguments = [tmp_path / "out" if part == "out" else part for part in on_test]
+    (warning,) = document(*arguments)["warnings"]
+    assert "The test images choose" in warning
+    assert f"warning: {warning}" in done(*arguments).stderr
+    assert warning in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert warning in (tmp_path / "out" / "checkpoint" / "README.md").read_text("utf-8")
+
+
+def test_without_validation_images_half_is_held_back(tmp_path: Path) -> None:
+    data = write_digits(tmp_path / "data" / "test").parent
+    found = document("sweep", "digits-resnet8", "--data", data, "--alpha", "0,0.4")
+    assert (found["split"], found["choosing_images"], found["confirming_images"]) == ("test", 20, 20)
+    assert "half of its test images choose and the other half is held back" in found["warnings"][0]
+    assert "cannot confirm" in refusal("sweep", "digits-resnet8", "--data", data, "--confirm-split", "test")
 
 
 # --- few images
