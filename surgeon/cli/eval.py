@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from surgeon.cli import options, output
 from surgeon.cli.groups import Images, Opening, unfolded
 from surgeon.core.errors import SurgeonError
-from surgeon.report.wording import gain_text, preprocessing_text
+from surgeon.report.wording import figure, gain_text, preprocessing_text
 
 if TYPE_CHECKING:
     from surgeon.results import Evaluation
@@ -127,22 +128,22 @@ def _table(result: Evaluation) -> Table:
     table = Table()
     table.add_column("metric")
     table.add_column("value", justify="right")
-    interval = f"{figures.accuracy:.2%}  (95%: {figures.accuracy_low:.2%} to {figures.accuracy_high:.2%})"
-    table.add_row("top-1", interval)
-    if figures.top5 is not None:
-        table.add_row("top-5", f"{figures.top5:.2%}")
-    table.add_row("cross-entropy", f"{figures.cross_entropy:.4f}")
-    if figures.temperature is not None:
-        label = f"cross-entropy at temperature {figures.temperature:.3f} (fitted here)"
-        table.add_row(label, f"{figures.scaled_cross_entropy:.4f}")
-    for name, value in (
-        ("calibration error (ECE)", figures.ece),
-        ("RMS calibration error", figures.rms),
-        ("mean calibration error (MAD)", figures.mad),
-        ("AURRA", figures.aurra),
-        ("soft F1", figures.soft_f1),
+    table.add_column("95% interval", justify="right")
+    scaled = f"cross-entropy at temperature {figures.temperature or math.nan:.3f} (fitted)"
+    for name, label in (
+        ("accuracy", "top-1"),
+        ("top5", "top-5"),
+        ("cross-entropy", "cross-entropy"),
+        ("scaled-cross-entropy", scaled),
+        ("ece", "calibration error (ECE)"),
+        ("rms", "RMS calibration error"),
+        ("mad", "mean calibration error (MAD)"),
+        ("aurra", "AURRA"),
+        ("soft-f1", "soft F1"),
     ):
-        table.add_row(name, f"{value:.4f}")
+        value, interval = figures.value(name), result.intervals.get(name)
+        if interval is not None and (name != "scaled-cross-entropy" or figures.temperature is not None):
+            table.add_row(label, figure(name, value), " to ".join(figure(name, edge) for edge in interval))
     if figures.nan_images:
-        table.add_row("images with NaN logits", str(figures.nan_images))
+        table.add_row("images with NaN logits", str(figures.nan_images), "")
     return table

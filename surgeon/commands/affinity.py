@@ -29,6 +29,7 @@ from surgeon.data.loaders import usable_cores
 from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.setup import Request, Task, prepare
 from surgeon.metrics import compare
+from surgeon.metrics.imagined import RIGHT
 from surgeon.models.sources import LoadedModel, Preprocessing
 from surgeon.results import Affinity, AugmentAffinity
 
@@ -181,7 +182,8 @@ def _readable(batch: list[tuple[int, Future[Image.Image]]], task: Task, bad: lis
 
 
 def _row(spec: str, seen: _Seen, clean: _Seen) -> AugmentAffinity:
-    compared = compare(seen.values(), clean.values(), higher_is_better=True)
+    # A hit may be in part, but where there is none to tell the two apart the interval has to reckon with whole ones.
+    compared = compare(seen.values(), clean.values(), higher_is_better=True, imagined=(RIGHT[0], RIGHT[1]))
     return AugmentAffinity(
         augment=spec,
         accuracy=float(seen.values().mean()),

@@ -22,7 +22,7 @@ from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.error_analysis import break_down
 from surgeon.measuring.predicting import score
 from surgeon.measuring.setup import Request, Task, prepare
-from surgeon.metrics import Scores, metrics, summarise
+from surgeon.metrics import Metrics, Scores, intervals, metrics, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
 from surgeon.results import AgainstOneView, Evaluation
@@ -83,6 +83,7 @@ def run_evaluation(
         views=task.view_count,
         against_one_view=_against(one_view, measured) if one_view else None,
         metrics=figures,
+        intervals=dict(intervals(measured.scores)),
         breakdown=break_down(measured.scores.images(), task.image_set, loaded.class_names) if output else None,
         bad_images=tuple(measured.bad),
         seconds=measured.seconds,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surgeon.data.images import ImageSet
-from surgeon.metrics import ImageScores, wilson_interval
+from surgeon.metrics import ImageScores, proportion_interval
 from surgeon.metrics.calibration import EQUAL_WIDTH_BINS
 from surgeon.results import Breakdown, ClassFigures, ConfidenceBin, Confusion, Mistake
 
@@ -44,7 +44,7 @@ def _bins(scores: ImageScores) -> tuple[ConfidenceBin, ...]:
     for number in np.unique(places).tolist():
         inside = places == number
         images, right = int(inside.sum()), int(scores.correct[inside].sum())
-        low, high = wilson_interval(right, images)
+        low, high = proportion_interval(right, images)
         found.append(
             ConfidenceBin(
                 low=float(edges[number]),
@@ -66,7 +66,7 @@ def _classes(scores: ImageScores, labels: NDArray[np.int64], names: Sequence[str
     answers = np.bincount(scores.predicted[~scores.nan], minlength=len(names))
     found = []
     for number in np.flatnonzero(images).tolist():
-        low, high = wilson_interval(int(right[number]), int(images[number]))
+        low, high = proportion_interval(int(right[number]), int(images[number]))
         found.append(
             ClassFigures(
                 name=names[number],

@@ -6,8 +6,15 @@ Which networks are compared on which samples is decided in `measuring` and `comm
 from surgeon.metrics.accumulator import ImageScores, Scores
 from surgeon.metrics.base import Metric, metrics, register
 from surgeon.metrics.groups import GROUPS, group_of
-from surgeon.metrics.interval import Interval, PairedComparison, compare, compare_scores, wilson_interval
-from surgeon.metrics.summary import Metrics, summarise
+from surgeon.metrics.interval import (
+    Interval,
+    PairedComparison,
+    compare,
+    compare_scores,
+    figure_interval,
+    proportion_interval,
+)
+from surgeon.metrics.summary import Metrics, intervals, summarise
 from surgeon.metrics.temperature import TemperatureFit, fit_temperature
 
 __all__ = [
@@ -21,10 +28,12 @@ __all__ = [
     "TemperatureFit",
     "compare",
     "compare_scores",
+    "figure_interval",
     "fit_temperature",
     "group_of",
+    "intervals",
     "metrics",
+    "proportion_interval",
     "register",
     "summarise",
-    "wilson_interval",
 ]

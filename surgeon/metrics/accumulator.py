@@ -44,7 +44,8 @@ class ImageScores:
 
     An image whose logits contain a NaN (or admit no probabilities) is wrong, with confidence 0,
     infinite cross-entropy and predicted class -1. `sums` are for temperature scaling; `elsewhere` is
-    the fit whose temperature is used, None if these images themselves are to be fitted.
+    the fit whose temperature is used, None if these images themselves are to be fitted. The last
+    `imagined` images are none: intervals reckon with them.
     """
 
     classes: int
@@ -57,6 +58,7 @@ class ImageScores:
     nan: NDArray[np.bool_]
     sums: TemperatureSums
     elsewhere: TemperatureFit | None
+    imagined: int = 0
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -68,9 +70,11 @@ class ImageScores:
 
     def without(self, group: int) -> ImageScores:
         """All images but those of one group."""
-        kept = group_of(self.indices) != group
-        columns = {name: getattr(self, name)[kept] for name in ("indices", *COLUMNS)}
-        return replace(self, **columns, sums=self.sums.without(group))
+        return replace(self.only(group_of(self.indices) != group), sums=self.sums.without(group))
+
+    def only(self, places: NDArray[Any]) -> ImageScores:
+        """Some of the images by what is known of each; the sums for temperature scaling remain those of all."""
+        return replace(self, **{name: getattr(self, name)[places] for name in ("indices", *COLUMNS)})
 
 
 class Scores:
@@ -116,7 +120,7 @@ class Scores:
         if len(indices) == 0 or self.classes is None:
             raise SurgeonError("There are no images to score.", "Check the split and --limit.")
         rows = self._images[indices]
-        columns = {name: rows[name] for name in COLUMNS}
+        columns: dict[str, Any] = {name: rows[name] for name in COLUMNS}
         elsewhere = None if fitted_on is None else fitted_on.images().scaled
         return ImageScores(self.classes, indices, **columns, sums=self._sums, elsewhere=elsewhere)
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 FEWEST_CLASSES_FOR_TOP5 = 6
 
 
-@register("accuracy", higher_is_better=True, per_image=lambda images: images.correct)
+@register("accuracy", higher_is_better=True, per_image=lambda images: images.correct, bounds=(0, 1))
 def accuracy(images: ImageScores) -> float:
     """Share of images whose most likely class is the label."""
     return float(images.correct.mean())
 
 
-@register("top5", higher_is_better=True, per_image=lambda images: images.correct_top5)
+@register("top5", higher_is_better=True, per_image=lambda images: images.correct_top5, bounds=(0, 1))
 def top5(images: ImageScores) -> float | None:
     """Share of images whose label is among the five most likely classes."""
     return float(images.correct_top5.mean()) if images.classes >= FEWEST_CLASSES_FOR_TOP5 else None

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from surgeon.metrics.accumulator import ImageScores
+    from surgeon.metrics.spread import Spread
     from surgeon.metrics.summary import Metrics
 
 R = TypeVar("R")
 Compute = Callable[["ImageScores"], float | None]
 PerImage = Callable[["ImageScores"], "NDArray[Any]"]
+HowFarOff = Callable[["ImageScores"], "Spread"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class Metric:
 
     `compute` returns None where the metric has no meaning (top-5 of three classes). `per_image`
     gives the numbers whose mean the metric is, which is what a paired comparison needs; it is None
-    for metrics that are no mean over images.
+    for metrics that are no mean over images. Of those `spread` says how far the figure may be off;
+    without it that is found by leaving out groups of images. `bounds` are the least and the largest
+    value that there can be.
     """
 
     name: str
@@ -40,6 +44,8 @@ class Metric:
     higher_is_better: bool
     compute: Compute
     per_image: PerImage | None
+    spread: HowFarOff | None = None
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
     def merit(self, record: Metrics) -> float:
         """The metric such that more is better; a value that is missing or not a number loses to all others."""
@@ -52,13 +58,21 @@ class Metric:
 metrics: Registry[Metric] = Registry("metric", "surgeon.metrics", Metric)
 
 
-def register(name: str, *, higher_is_better: bool, per_image: PerImage | None = None) -> Callable[[Compute], Compute]:
+def register(
+    name: str,
+    *,
+    higher_is_better: bool,
+    per_image: PerImage | None = None,
+    spread: HowFarOff | None = None,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Callable[[Compute], Compute]:
     """Register the decorated function under a name; the first line of its docstring is the summary."""
 
     def wrap(compute: Compute) -> Compute:
         summary = (compute.__doc__ or "").strip().splitlines()[0]
         per_image_named = _naming(name, per_image) if per_image is not None else None
-        metrics.register(name)(Metric(name, summary, higher_is_better, _naming(name, compute), per_image_named))
+        named = _naming(name, compute)
+        metrics.register(name)(Metric(name, summary, higher_is_better, named, per_image_named, spread, bounds))
         return compute
 
     return wrap

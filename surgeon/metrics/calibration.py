@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surgeon.metrics.base import register
+from surgeon.metrics.spread import Spread, of_absolute_values
 
 if TYPE_CHECKING:
     from surgeon.metrics.accumulator import ImageScores
@@ -49,8 +50,7 @@ def published_mad(confidence: Array, correct: NDArray[Any]) -> float:
 
 def expected_calibration_error(confidence: Array, correct: NDArray[Any]) -> float:
     """Mean absolute gap between confidence and accuracy over 15 bins of equal width, closed on the right."""
-    edges = np.linspace(0, 1, EQUAL_WIDTH_BINS + 1)
-    bins = np.searchsorted(edges[1:-1], confidence, side="left")
+    bins = _equal_width_bins(confidence)
     surplus = np.bincount(bins, confidence - np.asarray(correct, dtype=np.float64), EQUAL_WIDTH_BINS)
     return float(np.abs(surplus).sum() / len(confidence))
 
@@ -68,6 +68,89 @@ def soft_f1_score(confidence: Array, correct: NDArray[Any]) -> float:
     wrong = 1 - np.asarray(correct, dtype=np.float64)
     total = float((doubt + wrong).sum())
     return 2 * float((doubt * wrong).sum()) / total if total else 1.0
+
+
+def _equal_width_bins(confidence: Array) -> NDArray[np.int64]:
+    edges = np.linspace(0, 1, EQUAL_WIDTH_BINS + 1)
+    return np.searchsorted(edges[1:-1], confidence, side="left")
+
+
+def _equal_sized_bins(images: ImageScores) -> NDArray[np.int64]:
+    """As many bins as the real images have, with the imagined ones sorted in."""
+    number = max((len(images) - images.imagined) // IMAGES_PER_BIN, 1)
+    bins = np.empty(len(images), np.int64)
+    bins[np.argsort(images.confidence, kind="stable")] = np.arange(len(images)) * number // len(images)
+    return bins
+
+
+def _ece_spread(images: ImageScores) -> Spread:
+    return _gap_spread(images, _equal_width_bins(images.confidence))
+
+
+def _mad_spread(images: ImageScores) -> Spread:
+    return _gap_spread(images, _equal_sized_bins(images))
+
+
+def _gap_spread(images: ImageScores, bins: NDArray[np.int64]) -> Spread:
+    """Of the mean absolute gap: to first order an image counts with its surplus of confidence, or less it."""
+    surplus = images.confidence - images.correct
+    means, errors = _bin_means(images, bins)
+    return Spread(np.sign(means)[bins] * surplus, of_absolute_values(means, errors))
+
+
+def _rms_spread(images: ImageScores) -> Spread:
+    """Of the root mean square gap: an image counts with its surplus, times the gap of its bin over the root."""
+    bins = _equal_sized_bins(images)
+    surplus = images.confidence - images.correct
+    means, errors = _bin_means(images, bins)
+    shares = np.bincount(bins) / len(bins)
+    square, noise = float((means**2 / shares).sum()), float((errors**2 / shares).sum())
+    root = np.sqrt(square)
+    # The noise adds to the square of the root, so it adds less the larger the root truly is.
+    error = np.sqrt(float((4 * means**2 * errors**2 / shares**2 + 2 * errors**4 / shares**2).sum()))
+    least = max(square - noise - error, 0.0)
+    values = surplus * (means / shares)[bins] / root if root > 0 else np.zeros(len(bins))
+    return Spread(values, float(np.sqrt(least + noise) - np.sqrt(least)))
+
+
+def _bin_means(images: ImageScores, bins: NDArray[np.int64]) -> tuple[Array, Array]:
+    """What each bin contributes to the mean surplus of all images, and the standard error of that.
+
+    A bin without a mistake may yet have some to come: its variance is at least that of one right and one wrong more.
+    """
+    number, surplus = len(images), images.confidence - images.correct
+    means, squares = (np.bincount(bins, numbers) / number for numbers in (surplus, surplus**2))
+    sizes, wrong = np.bincount(bins), np.bincount(bins, ~images.correct)
+    share = (wrong + 1) / (sizes + 2)
+    least = sizes * share * (1 - share) / number**2
+    return means, np.sqrt(np.maximum((squares - means**2) / number, least))
+
+
+def _aurra_spread(images: ImageScores) -> Spread:
+    """By how much the figure changes when an image is left out, for all of them at once."""
+    number = len(images)
+    order = np.argsort(-images.confidence, kind="stable")
+    right = images.correct[order].astype(np.float64)
+    ranks = np.arange(1, number + 1)
+    so_far = np.cumsum(right)
+    before = np.cumsum(so_far / ranks) - so_far / ranks
+    # Those behind the one left out move up by a rank.
+    shares, steps = so_far[1:] / ranks[:-1], 1 / ranks[:-1]
+    after, later = (np.append(np.cumsum(each[::-1])[::-1], 0) for each in (shares, steps))
+    without = (before + after - right * later) / (number - 1)
+    whole = (so_far / ranks).mean()
+    values = np.empty(number)
+    values[order] = number * whole - (number - 1) * without
+    return Spread(values)
+
+
+def _soft_f1_spread(images: ImageScores) -> Spread:
+    """By how much the figure changes when an image is left out, for all of them at once."""
+    number = len(images)
+    doubt, wrong = 1 - images.confidence, 1 - images.correct.astype(np.float64)
+    both, either = 2 * doubt * wrong, doubt + wrong
+    without = (both.sum() - both) / (either.sum() - either)
+    return Spread(number * both.sum() / either.sum() - (number - 1) * without)
 
 
 def _bin_gaps(confidence: Array, correct: NDArray[Any]) -> tuple[Array, Array]:
@@ -91,31 +174,31 @@ def _root_mean_square(gaps: Array, shares: Array) -> float:
     return float(np.sqrt((shares * gaps**2).sum()))
 
 
-@register("ece", higher_is_better=False)
+@register("ece", higher_is_better=False, spread=_ece_spread, bounds=(0, 1))
 def ece(images: ImageScores) -> float:
     """Expected calibration error: mean |confidence - accuracy| over 15 bins of equal width."""
     return expected_calibration_error(images.confidence, images.correct)
 
 
-@register("rms", higher_is_better=False)
+@register("rms", higher_is_better=False, spread=_rms_spread, bounds=(0, 1))
 def rms(images: ImageScores) -> float:
     """Root mean square |confidence - accuracy| over bins of 100 images, sorted by confidence."""
     return rms_error(images.confidence, images.correct)
 
 
-@register("mad", higher_is_better=False)
+@register("mad", higher_is_better=False, spread=_mad_spread, bounds=(0, 1))
 def mad(images: ImageScores) -> float:
     """Mean |confidence - accuracy| over bins of 100 images, sorted by confidence."""
     return mad_error(images.confidence, images.correct)
 
 
-@register("aurra", higher_is_better=True)
+@register("aurra", higher_is_better=True, spread=_aurra_spread, bounds=(0, 1))
 def aurra(images: ImageScores) -> float:
     """Area under the response rate accuracy curve: accuracy when only confident answers are given."""
     return area_under_response_rate_accuracy(images.confidence, images.correct)
 
 
-@register("soft-f1", higher_is_better=True)
+@register("soft-f1", higher_is_better=True, spread=_soft_f1_spread, bounds=(0, 1))
 def soft_f1(images: ImageScores) -> float:
     """F1 of recognising the wrong predictions by their low confidence."""
     return soft_f1_score(images.confidence, images.correct)

@@ -1,6 +1,8 @@
-"""How sure a figure is: the interval of an accuracy, and of a difference on the same images.
+"""How sure a figure is: its interval, and that of a difference on the same images.
 
-All intervals have 95% coverage.
+All intervals are meant to contain the truth 95 times of 100, also for few images. What the truth is:
+the figure of all images of that kind. Calibration errors of bins of 100 images depend on how many
+bins there are; theirs is the figure of all images in as many bins of equal size.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 from surgeon.core.errors import SurgeonError
 from surgeon.metrics.base import Metric
 from surgeon.metrics.groups import group_of
+from surgeon.metrics.imagined import RIGHT, with_imagined
+from surgeon.metrics.spread import Spread
 
 if TYPE_CHECKING:
     from surgeon.metrics.accumulator import ImageScores, Scores
@@ -27,15 +31,17 @@ class Interval(NamedTuple):
     high: float
 
 
+UNBOUNDED = Interval(-math.inf, math.inf)
+
+
 @dataclass(frozen=True)
 class PairedComparison:
     """A candidate against a baseline on the same images.
 
     `difference` is the figure of the candidate less that of the baseline. For a metric that is a
-    mean over images, the interval is the normal approximation for the mean of the per-image
-    differences, and `gained` and `lost` count the images on which the candidate is better and worse;
-    for accuracy these are the discordant counts of McNemar's test. For other metrics the interval is
-    that of the delete-a-group jackknife, and both counts are None.
+    mean over images, `gained` and `lost` count the images on which the candidate is better and
+    worse; for accuracy these are the discordant counts of McNemar's test. For other metrics both
+    counts are None.
     """
 
     images: int
@@ -51,54 +57,114 @@ class PairedComparison:
         return self.low <= 0 <= self.high
 
 
-def wilson_interval(correct: int, images: int) -> Interval:
-    """Wilson's score interval of a proportion; within [0, 1], and sound for few images and near 0 or 1."""
+def proportion_interval(correct: int, images: int) -> Interval:
+    """The interval of Clopper and Pearson, which never contains a proportion less often than it says."""
+    from scipy.special import betaincinv  # type: ignore[import-untyped]
+
     if not 0 <= correct <= images or images == 0:
         raise SurgeonError(f"There is no proportion {correct} of {images}.", "Count at least one image.")
-    share, z2 = correct / images, Z95**2
-    centre = (share + z2 / (2 * images)) / (1 + z2 / images)
-    half = Z95 / (1 + z2 / images) * math.sqrt(share * (1 - share) / images + z2 / (4 * images**2))
-    # At the ends one bound is exactly 0 or 1, which rounding would miss.
-    low = 0.0 if correct == 0 else centre - half
-    high = 1.0 if correct == images else centre + half
+    low = 0.0 if correct == 0 else float(betaincinv(correct, images - correct + 1, 0.025))
+    high = 1.0 if correct == images else float(betaincinv(correct + 1, images - correct, 0.975))
     return Interval(low, high)
 
 
-def compare(candidate: NDArray[Any], baseline: NDArray[Any], *, higher_is_better: bool) -> PairedComparison:
+def figure_interval(metric: Metric, images: ImageScores) -> Interval:
+    """The interval of one figure, which contains it."""
+    figure = _figure(metric, images)
+    if not math.isfinite(figure):
+        return UNBOUNDED if math.isnan(figure) else Interval(figure, figure)
+    if metric.per_image is not None and (numbers := metric.per_image(images)).dtype == np.bool_:
+        return proportion_interval(int(numbers.sum()), len(numbers))
+    (imagined,) = with_imagined(images)
+    spread = _spread(metric, imagined)
+    low, high = _around(figure, spread.values, _freedom(spread.values))
+    return _clipped(Interval(low - spread.excess, high), *metric.bounds)
+
+
+def compare(
+    candidate: NDArray[Any],
+    baseline: NDArray[Any],
+    *,
+    higher_is_better: bool,
+    imagined: tuple[NDArray[Any], NDArray[Any]] | None = None,
+) -> PairedComparison:
     """Compare two methods by their numbers for the same images in the same order.
 
-    Differences that are all equal have no variance: the interval is that one value. One image says
-    nothing about the variance: the interval is unbounded. Two infinite numbers (NaN logits in both)
-    count as equal; one infinite number makes the mean and its interval infinite in that direction.
+    `imagined` are the numbers of images with which the interval reckons although they were not seen;
+    for right and wrong they go without saying. Without any, differences that are all equal have no
+    variance: the interval is that one value. One image says nothing about the variance: the interval
+    is unbounded. Two infinite numbers (NaN logits in both) count as equal; one infinite number makes
+    the mean and its interval infinite in that direction.
     """
     if candidate.shape != baseline.shape or candidate.ndim != 1 or len(candidate) == 0:
         raise SurgeonError(
             f"Numbers of {candidate.shape} and {baseline.shape} images cannot be compared in pairs.",
             "Score both methods on the same images.",
         )
-    first, second = candidate.astype(np.float64), baseline.astype(np.float64)
-    # Subtracting equal infinities would give NaN.
-    differences = np.subtract(first, second, out=np.zeros(len(first)), where=first != second)
+    if imagined is None and candidate.dtype == baseline.dtype == np.bool_:
+        imagined = RIGHT[0], RIGHT[1]
+    differences = _differences(candidate, baseline)
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
     gained, lost = (better, worse) if higher_is_better else (worse, better)
-    mean, (low, high) = _mean_interval(differences)
+    more = _differences(*imagined) if imagined is not None else np.zeros(0)
+    mean, (low, high) = _mean_interval(differences, more)
     return PairedComparison(len(differences), mean, low, high, gained, lost)
 
 
-def _mean_interval(differences: NDArray[np.float64]) -> tuple[float, Interval]:
+def _differences(candidate: NDArray[Any], baseline: NDArray[Any]) -> NDArray[np.float64]:
+    first, second = candidate.astype(np.float64), baseline.astype(np.float64)
+    # Subtracting equal infinities would give NaN.
+    return np.subtract(first, second, out=np.zeros(len(first)), where=first != second)
+
+
+def _mean_interval(differences: NDArray[np.float64], imagined: NDArray[np.float64]) -> tuple[float, Interval]:
     infinite = set(differences[np.isinf(differences)].tolist())
     if len(infinite) == 2:
-        return math.nan, Interval(-math.inf, math.inf)
+        return math.nan, UNBOUNDED
     if infinite:
         bound = infinite.pop()
         return bound, Interval(bound, bound)
     if len(differences) == 1:
-        return float(differences[0]), Interval(-math.inf, math.inf)
-    if (differences == differences[0]).all():
-        return float(differences[0]), Interval(float(differences[0]), float(differences[0]))
-    mean = float(differences.mean())
-    half = Z95 * float(differences.std(ddof=1)) / math.sqrt(len(differences))
-    return mean, Interval(mean - half, mean + half)
+        return float(differences[0]), UNBOUNDED
+    mean = float(differences[0]) if (differences == differences[0]).all() else float(differences.mean())
+    values = np.concatenate([differences, imagined])
+    return mean, _around(mean, values, len(values) - 1)
+
+
+def _around(figure: float, values: NDArray[np.float64], freedom: float) -> Interval:
+    """Student's interval of the mean of these values and of the figure, longer on the side of rare large values.
+
+    If few values are far above the others, a sample has most likely too few of them, and a variance that is too
+    small as well. The quantiles of the studentised mean are corrected to first order for the skewness (Cornish and
+    Fisher), but only where that makes the interval longer.
+    """
+    from scipy.special import stdtrit
+
+    if len(values) < 2 or not np.isfinite(values).all():
+        return UNBOUNDED
+    if (values == values[0]).all():
+        return Interval(min(figure, float(values[0])), max(figure, float(values[0])))
+    mean, number = float(values.mean()), len(values)
+    quantile = float(stdtrit(freedom, 0.975))
+    deviations = values - mean
+    skewness = float((deviations**3).mean()) / float((deviations**2).mean()) ** 1.5
+    longer = skewness * (1 + 2 * quantile**2) / (6 * math.sqrt(number))
+    error = float(values.std(ddof=1)) / math.sqrt(number)
+    low, high = min(mean, figure), max(mean, figure)
+    return Interval(low - error * (quantile + max(-longer, 0)), high + error * (quantile + max(longer, 0)))
+
+
+def _freedom(values: NDArray[np.float64]) -> float:
+    """To how many normal values a variance amounts: fewer than there are if it rests on few large ones."""
+    squares = (values - values.mean()) ** 2 if len(values) else values
+    if not squares.any() or not np.isfinite(squares).all():
+        return max(len(values) - 1.0, 1.0)
+    freedom = 2 * len(values) / max(float((squares**2).mean() / squares.mean() ** 2) - 1, 1e-9)
+    return min(max(freedom, 1.0), len(values) - 1.0)
+
+
+def _clipped(interval: Interval, least: float, most: float) -> Interval:
+    return Interval(max(interval.low, least), min(interval.high, most))
 
 
 def compare_scores(
@@ -112,7 +178,7 @@ def compare_scores(
     A metric that is a mean over images is compared on the images that both have scored; for any
     other, both must have scored the same images. `fitted_on` are the scores of the candidate and of
     the baseline on which their temperatures are fitted. Without it each is fitted on the compared
-    images, and the interval includes how much the fit depends on them.
+    images.
     """
     on_candidate, on_baseline = fitted_on or (None, None)
     return compare_images(metric, candidate.images(on_candidate), baseline.images(on_baseline))
@@ -121,13 +187,17 @@ def compare_scores(
 def compare_images(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> PairedComparison:
     """Compare two methods by any metric, by what is known of each image."""
     if metric.per_image is None:
-        return _compare_by_groups(metric, candidate, baseline)
+        return _compare_figures(metric, candidate, baseline)
     _, mine, theirs = np.intersect1d(candidate.indices, baseline.indices, assume_unique=True, return_indices=True)
     numbers = metric.per_image(candidate)[mine], metric.per_image(baseline)[theirs]
-    return compare(*numbers, higher_is_better=metric.higher_is_better)
+    imagined = None
+    if len(mine) and not all(each.dtype == np.bool_ for each in numbers):
+        first, second = with_imagined(candidate.only(mine), [baseline.only(theirs)])
+        imagined = metric.per_image(first)[len(mine) :], metric.per_image(second)[len(mine) :]
+    return compare(*numbers, higher_is_better=metric.higher_is_better, imagined=imagined)
 
 
-def _compare_by_groups(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> PairedComparison:
+def _compare_figures(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> PairedComparison:
     if not np.array_equal(candidate.indices, baseline.indices):
         raise SurgeonError(
             f"Scores of different images ({len(candidate)} and {len(baseline)}) cannot be compared by {metric.name}.",
@@ -137,31 +207,46 @@ def _compare_by_groups(metric: Metric, candidate: ImageScores, baseline: ImageSc
     difference = _difference(*figures)
     if any(map(math.isinf, figures)):
         low = high = difference
+    elif math.isnan(difference):
+        low, high = UNBOUNDED
     else:
-        half = _jackknife_half_width(metric, candidate, baseline)
-        # An unbounded interval rather than NaN, which would compare as a certain difference.
-        low, high = (-math.inf, math.inf) if math.isnan(difference + half) else (difference - half, difference + half)
+        low, high = _interval_of_difference(metric, difference, candidate, baseline)
     return PairedComparison(len(candidate), difference, low, high, gained=None, lost=None)
 
 
-def _jackknife_half_width(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> float:
-    """Half of the interval that follows from leaving out one group of images at a time.
+def _interval_of_difference(
+    metric: Metric, difference: float, candidate: ImageScores, baseline: ImageScores
+) -> Interval:
+    if len(candidate) == 1:
+        return UNBOUNDED
+    if _same(candidate, baseline):
+        return Interval(difference, difference)
+    first, second = (_spread(metric, images) for images in with_imagined(candidate, [baseline]))
+    if len(first.values) != len(second.values):
+        return UNBOUNDED
+    values = first.values - second.values
+    low, high = _around(difference, values, _freedom(values))
+    # Noise may have raised either figure, and the other one not.
+    return Interval(low - first.excess, high + second.excess)
 
-    Where both networks are all but perfectly calibrated, the calibration errors have a kink, and the
-    interval is too wide (up to threefold) rather than too narrow.
-    """
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
 
-    groups = np.unique(group_of(candidate.indices)).tolist()
+def _same(candidate: ImageScores, baseline: ImageScores) -> bool:
+    """Whether two networks are the same as far as these images show, to the last digit."""
+    columns = ("cross_entropy", "confidence", "correct", "predicted")
+    return all(np.array_equal(getattr(candidate, name), getattr(baseline, name)) for name in columns)
+
+
+def _spread(metric: Metric, images: ImageScores) -> Spread:
+    """How far a figure may be off, by what the metric itself says or else by leaving out one group at a time."""
+    if metric.per_image is not None:
+        return Spread(metric.per_image(images).astype(np.float64))
+    if metric.spread is not None:
+        return metric.spread(images)
+    groups = np.unique(group_of(images.indices)).tolist()
     if len(groups) < 2:
-        return math.inf
-    without = np.array(
-        [_difference(_figure(metric, candidate.without(g)), _figure(metric, baseline.without(g))) for g in groups]
-    )
-    if not np.isfinite(without).all():
-        return math.inf
-    freedom = len(groups) - 1
-    return float(stdtrit(freedom, 0.975)) * math.sqrt(freedom * float(without.var()))
+        return Spread(np.zeros(0))
+    without = np.array([_figure(metric, images.without(group)) for group in groups])
+    return Spread(len(groups) * _figure(metric, images) - (len(groups) - 1) * without)
 
 
 def _figure(metric: Metric, images: ImageScores) -> float:

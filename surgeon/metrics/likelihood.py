@@ -6,21 +6,46 @@ What remains after scaling is how well it ranks the classes.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from surgeon.metrics.base import register
+from surgeon.metrics.spread import Spread
 
 if TYPE_CHECKING:
     from surgeon.metrics.accumulator import ImageScores
 
 
-@register("cross-entropy", higher_is_better=False, per_image=lambda images: images.cross_entropy)
+ABOVE_ZERO = (0.0, math.inf)
+
+
+@register(
+    "cross-entropy",
+    higher_is_better=False,
+    per_image=lambda images: images.cross_entropy,
+    bounds=ABOVE_ZERO,
+)
 def cross_entropy(images: ImageScores) -> float:
     """Mean of -log(probability of the label), in nats."""
     return float(images.cross_entropy.mean())
 
 
-@register("scaled-cross-entropy", higher_is_better=False)
+def _scaled_spread(images: ImageScores) -> Spread:
+    """At the best temperature a small change of it makes no difference, so the fit adds nothing to the variance.
+
+    The cross-entropies of single images at that temperature are not kept, only those of groups of them.
+    """
+    fit = images.scaled
+    if fit.temperature is None:
+        return Spread(np.array([]))
+    totals, sizes = images.sums.by_group(fit.temperature)
+    mean = totals.sum() / sizes.sum()
+    return Spread(mean + (totals - mean * sizes) * len(sizes) / sizes.sum())
+
+
+@register("scaled-cross-entropy", higher_is_better=False, spread=_scaled_spread, bounds=ABOVE_ZERO)
 def scaled_cross_entropy(images: ImageScores) -> float:
     """Cross-entropy after dividing all logits by the best single temperature."""
     return images.scaled.cross_entropy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from surgeon.metrics.base import metrics
-from surgeon.metrics.interval import wilson_interval
+from surgeon.metrics.interval import Interval, figure_interval, proportion_interval
 
 if TYPE_CHECKING:
     from surgeon.metrics.accumulator import Scores
@@ -52,7 +52,7 @@ def summarise(scores: Scores, fitted_on: Scores | None = None) -> Metrics:
     images = scores.images(fitted_on)
     figures = {name: metrics[name].compute(images) for name in metrics}
     own = {_field(name): value for name, value in figures.items() if _field(name) in Metrics.model_fields}
-    low, high = wilson_interval(int(images.correct.sum()), len(images))
+    low, high = proportion_interval(int(images.correct.sum()), len(images))
     return Metrics.model_validate(
         {
             **own,
@@ -64,6 +64,13 @@ def summarise(scores: Scores, fitted_on: Scores | None = None) -> Metrics:
             "others": {name: value for name, value in figures.items() if _field(name) not in own},
         }
     )
+
+
+def intervals(scores: Scores) -> dict[str, Interval]:
+    """The 95% interval of every figure that these images have."""
+    images = scores.images()
+    meaningful = [name for name in metrics if metrics[name].compute(images) is not None]
+    return {name: figure_interval(metrics[name], images) for name in meaningful}
 
 
 def _field(metric_name: str) -> str:

@@ -89,6 +89,14 @@ class TemperatureSums:
             return UNFITTED
         return TemperatureFit(temperature, _height(_curve(totals), math.log(temperature)))
 
+    def by_group(self, temperature: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The summed cross-entropy at a temperature, and the number of images, of each group that has any."""
+        from scipy.interpolate import make_interp_spline  # type: ignore[import-untyped]
+
+        totals = self.totals[self.totals[:, _IMAGES] > 0].astype(np.float64)
+        curves = make_interp_spline(np.log(GRID), totals[:, : len(GRID)].T / _UNITS_PER_NAT, k=5)
+        return curves(math.log(temperature)), totals[:, _IMAGES]
+
     def to_digits(self) -> NDArray[np.uint8]:
         """The sums of the groups that have images, for `from_digits` to read."""
         return packing.digits(self.totals[self.totals[:, _IMAGES] > 0])
@@ -115,7 +123,7 @@ def _exact_rows(cross_entropies: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def _curve(totals: NDArray[Any]) -> Any:
     """Mean cross-entropy as a smooth function of log T."""
-    from scipy.interpolate import make_interp_spline  # type: ignore[import-untyped]
+    from scipy.interpolate import make_interp_spline
 
     # Dividing Python integers is exact up to the last bit, however large the sums are.
     means = [total / (totals[_IMAGES] * int(_UNITS_PER_NAT)) for total in totals[: len(GRID)]]

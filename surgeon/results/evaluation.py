@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from surgeon.core.devices import Precision
 from surgeon.metrics import Metrics
 from surgeon.models.sources import Preprocessing
@@ -90,6 +92,8 @@ class Evaluation(Result):
     views: int
     against_one_view: AgainstOneView | None
     metrics: Metrics
+    intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """95% intervals of the figures, by the name of the metric."""
     breakdown: Breakdown | None = None
     """For the report, if that was asked for."""
     bad_images: tuple[str, ...]

@@ -11,7 +11,7 @@ from surgeon.core.devices import Precision
 from surgeon.data.images import ImageSet
 from surgeon.measuring.comparison import gain_over
 from surgeon.measuring.error_analysis import break_down
-from surgeon.metrics import Scores, metrics, summarise
+from surgeon.metrics import Scores, intervals, metrics, summarise
 from surgeon.models.sources import Preprocessing
 from surgeon.results import AgainstOneView, Evaluation
 
@@ -62,6 +62,7 @@ def evaluation(**changes: Any) -> Evaluation:
         views=2,
         against_one_view=AgainstOneView(metrics=summarise(one), gains=gains, times_the_time=2.1),
         metrics=summarise(several),
+        intervals=dict(intervals(several)),
         breakdown=break_down(several.images(), images(), None),
         bad_images=(),
         seconds=12.0,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor, nn
 
 from surgeon import convert
@@ -72,8 +74,12 @@ def test_the_gain_over_the_mean_member_is_paired() -> None:
     gain = gain_over_mean(members, scores_of(predicting([0, 1, 2, 0]), labels), metrics["accuracy"])
     differences = np.array([0, 0.5, 0.5, 0])
     assert gain.difference == differences.mean()
-    half = 1.959963984540054 * differences.std(ddof=1) / 2
-    assert (gain.low, gain.high) == pytest.approx((0.25 - half, 0.25 + half))
+    # Eight images: of the four imagined ones, the candidate alone gets one right, and both members alone another.
+    values = np.array([*differences, 0, 0, 1, -1])
+    half = stats.t.ppf(0.975, 7) * values.std(ddof=1) / math.sqrt(8)
+    longer = stats.skew(values) * (1 + 2 * stats.t.ppf(0.975, 7) ** 2) / 6 / 8 * values.std(ddof=1)
+    expected = values.mean() - half + min(longer, 0), 0.25 + half + max(longer, 0)
+    assert (gain.low, gain.high) == pytest.approx(expected)
 
 
 def test_short_names() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from surgeon.core.errors import SurgeonError
 from surgeon.measuring.comparison import gain_over
 from surgeon.metrics import Metric, Scores, compare, metrics, summarise
+from surgeon.metrics.imagined import with_imagined
 from surgeon.models.sources import LoadedModel, Preprocessing
 from surgeon.results import Combination, Gain, Member
 from surgeon.surgery.apply import current_plan
@@ -58,9 +59,16 @@ def compare_all(
 def gain_over_mean(members: Sequence[Scores], candidate: Scores, metric: Metric) -> Gain:
     """The gain over what the members are on average, image by image."""
     assert metric.per_image is not None
-    average = np.mean([metric.per_image(scores.images()) for scores in members], axis=0)
-    own = metric.per_image(candidate.images())
-    compared = compare(own, average, higher_is_better=metric.higher_is_better)
+    # The imagined images at the end: how the candidate and the members do on them.
+    own, *each = map(metric.per_image, with_imagined(candidate.images(), [scores.images() for scores in members]))
+    average = np.mean(each, axis=0)
+    images = len(candidate)
+    compared = compare(
+        own[:images],
+        average[:images],
+        higher_is_better=metric.higher_is_better,
+        imagined=(own[images:], average[images:]),
+    )
     return Gain(
         metric=metric.name,
         higher_is_better=metric.higher_is_better,
