@@ -22,7 +22,7 @@ from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.error_analysis import break_down
 from surgeon.measuring.predicting import score
 from surgeon.measuring.setup import Request, Task, prepare
-from surgeon.metrics import Metrics, Scores, intervals, metrics, summarise
+from surgeon.metrics import Scores, intervals, metrics, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
 from surgeon.results import AgainstOneView, Evaluation

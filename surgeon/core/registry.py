@@ -39,8 +39,7 @@ class Plugin:
     @classmethod
     def of(cls, entry_point: EntryPoint) -> Plugin:
         dist = entry_point.dist
-        version = dist.metadata.get("Version") if dist is not None else None
-        return cls(_name_of(dist), str(version or ""), entry_point.value)
+        return cls(_metadata(dist, "Name") or "unknown", _metadata(dist, "Version"), entry_point.value)
 
     def load(self, entry_point: EntryPoint) -> None:
         """Import the module, which registers what it has; nothing of it stays if that fails."""
@@ -103,10 +102,11 @@ def _entry_points(group: str) -> list[EntryPoint]:
         return found
 
 
-def _name_of(distribution: Distribution | None) -> str:
-    """A package's name, which damaged metadata lacks."""
-    name = distribution.metadata.get("Name") if distribution is not None else None
-    return str(name or "unknown")
+def _metadata(distribution: Distribution | None, field_name: str) -> str:
+    """A field of a package's metadata, empty where damaged metadata lacks it."""
+    if distribution is None or field_name not in distribution.metadata:
+        return ""
+    return str(distribution.metadata[field_name] or "")
 
 
 class Registry(Generic[T]):

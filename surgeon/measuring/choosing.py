@@ -50,7 +50,8 @@ def images_to_choose_on(request: Request, *, confirm: bool = False, reserved: st
             test,
             True,
             (
-                f"{test.name!r} has no validation images, so half of its test images choose and the other half is held back.",
+                f"{test.name!r} has no validation images, so half of its test images choose and the other half is "
+                "held back.",
             ),
         )
     if (train := open_split(replace(request, limit=None), TRAIN)) is not None:
@@ -69,8 +70,8 @@ def images_to_choose_on(request: Request, *, confirm: bool = False, reserved: st
         images,
         True,
         (
-            f"{images.name!r} has no splits, so half of its images choose and the other half is held back. If the network "
-            "was trained on them, their figures mean nothing.",
+            f"{images.name!r} has no splits, so half of its images choose and the other half is held back. If the "
+            "network was trained on them, their figures mean nothing.",
         ),
     )
 
