@@ -94,7 +94,7 @@ def _entry_points(group: str) -> list[EntryPoint]:
                 found += distribution.entry_points.select(group=group)
             except Exception as error:
                 warnings.warn(
-                    f"The entry points of the package {_name_of(distribution)} were left out, because they cannot be "
+                    f"The entry points of the package {_metadata(distribution, 'Name') or 'unknown'} were left out, because they cannot be "
                     f"read: {_told(error)}",
                     PluginWarning,
                     stacklevel=2,
