@@ -93,9 +93,9 @@ def _entry_points(group: str) -> list[EntryPoint]:
             try:
                 found += distribution.entry_points.select(group=group)
             except Exception as error:
+                name = _metadata(distribution, "Name") or "unknown"
                 warnings.warn(
-                    f"The entry points of the package {_metadata(distribution, 'Name') or 'unknown'} were left out, because they cannot be "
-                    f"read: {_told(error)}",
+                    f"The entry points of the package {name} cannot be read and were left out: {_told(error)}",
                     PluginWarning,
                     stacklevel=2,
                 )

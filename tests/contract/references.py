@@ -27,7 +27,7 @@ def positions(x: Tensor) -> tuple[int, ...]:
 
 
 def normalised(x: Tensor, moments: Moments, layer: nn.Module) -> Tensor:
-    y = (x - moments[0]) / (moments[1] + layer.eps).sqrt()
+    y = (x - moments[0]) / (moments[1] + layer.epsilon).sqrt()
     return y * columns(layer.weight, x) + columns(layer.bias, x)
 
 
@@ -116,7 +116,7 @@ def gates(layer: nn.Module, x: Tensor) -> Tensor:
 def by_modes(layer: nn.Module, x: Tensor, shares: Tensor, modes: list[Moments]) -> Tensor:
     y = torch.zeros_like(x)
     for k, (mean, var) in enumerate(modes):
-        y = y + columns(shares[:, k : k + 1].expand(-1, x.shape[1]), x) * (x - mean) / (var + layer.eps).sqrt()
+        y = y + columns(shares[:, k : k + 1].expand(-1, x.shape[1]), x) * (x - mean) / (var + layer.epsilon).sqrt()
     return y * columns(layer.weight, x) + columns(layer.bias, x)
 
 
@@ -150,7 +150,7 @@ def mode_group(layer: nn.Module, x: Tensor) -> Tensor:
         weights = (shares / shares.sum(1, keepdim=True)).expand_as(x) / x[0, 0].numel()
         mean = (weights * x).sum((1, *positions(x)), keepdim=True)
         var = (weights * (x - mean) ** 2).sum((1, *positions(x)), keepdim=True)
-        y = y + (x - mean) / (var + layer.eps).sqrt() / len(logits)
+        y = y + (x - mean) / (var + layer.epsilon).sqrt() / len(logits)
     return y * columns(layer.weight, x) + columns(layer.bias, x)
 
 

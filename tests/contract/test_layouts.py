@@ -80,7 +80,7 @@ def group_norm(layer: nn.Module, x: Tensor) -> Tensor:
             layer.running_mean += layer.momentum * (mean.flatten() - layer.running_mean)
             square = (1 - layer.momentum) * 1 + layer.momentum * (var + mean**2).flatten()
             layer.running_var.copy_(square - layer.running_mean**2)
-    return F.group_norm(x, 2, layer.weight, layer.bias, layer.eps)
+    return F.group_norm(x, 2, layer.weight, layer.bias, layer.epsilon)
 
 
 @both_modes
