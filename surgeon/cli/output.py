@@ -27,8 +27,16 @@ E = TypeVar("E", bound=StrEnum)
 
 PIPED_WIDTH = 160
 
+
+class _Output(Console):
+    """Rich ends the program when the reader of a pipe has gone; here the command's frame does (`reporting_errors`)."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 # Of several processes that do the same work, one speaks.
-people = Console(stderr=True, highlight=False, soft_wrap=True, quiet=not is_first_process())
+people = _Output(stderr=True, highlight=False, soft_wrap=True, quiet=not is_first_process())
 
 
 def say(text: str) -> None:
@@ -46,7 +54,7 @@ def show(*tables: Table) -> None:
     """A table that was asked for: data, on stdout. Of several, the first that the terminal is wide enough for."""
     if not is_first_process():
         return
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    console = _Output(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     unlimited = console.options.update_width(sys.maxsize)
     fitting = (table for table in tables if console.measure(table, options=unlimited).maximum <= console.width)
     console.print(next(fitting, tables[-1]))
