@@ -34,7 +34,10 @@ def as_batches(given: Iterable[Any]) -> Iterator[Batch]:
 def checked_loader(given: Any) -> Iterable[Any]:
     """Something that gives batches one after the other."""
     if not hasattr(given, "__iter__") and not hasattr(given, "__getitem__"):
-        raise SurgeonError(f"{_kind(given)[0].upper()}{_kind(given)[1:]} gives no batches.", "Pass a DataLoader, or a list of (images, labels).")
+        kind = _kind(given)
+        raise SurgeonError(
+            f"{kind[0].upper()}{kind[1:]} gives no batches.", "Pass a DataLoader, or a list of (images, labels)."
+        )
     loader: Iterable[Any] = given
     return loader
 
