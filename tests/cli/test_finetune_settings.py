@@ -18,20 +18,8 @@ from surgeon.layers.surgical import surgical_layers
 from tests.cli.running import document, done, operations
 from tests.cli.test_finetune import QUICK
 
-FEW = (
-    "finetune",
-    "digits-resnet8",
-    "--data",
-    "digits",
-    "--limit",
-    20,
-    "--batch-size",
-    10,
-    "--workers",
-    0,
-    "--epochs",
-    1,
-)
+OPTIONS = ("--data", "digits", "--limit", 20, "--batch-size", 10, "--epochs", 1, "--workers", 0)
+FEW = ("finetune", "digits-resnet8", *OPTIONS)
 WEIGHTED = (*FEW, "--bn", "example-weighted", "--set", "sweep_metric=cross-entropy")
 
 
