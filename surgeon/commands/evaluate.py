@@ -49,13 +49,15 @@ def run_evaluation(
     """Evaluate a network on a data set; with several views, also on one for comparison.
 
     A report is written to the folder `output`, and `with_temperature` a checkpoint beside it, which has the fitted
-    one if its gain is beyond noise. It is fitted on the images that settings are chosen on.
+    one if its gain is beyond noise. It is fitted on the images that settings are chosen on, which the figures are of;
+    where half of the images were held back from that, the gain is measured on those.
     """
     processes = Processes.launched()
     warnings: tuple[str, ...] = ()
+    held_back: ImageSet | None = None
     if with_temperature and images is None:
         choosing = images_to_choose_on(request)
-        images, warnings = choosing.images, choosing.warnings
+        images, warnings, held_back = choosing.images, choosing.warnings, choosing.held_back
     task = prepare(loaded, request, images)
     measured = _measure(task, processes, progress, keep_logits=save_logits is not None)
     one_view = _measure(task.with_one_view(), processes, progress) if task.views else None
@@ -66,7 +68,11 @@ def run_evaluation(
     if checkpoint_folder is not None:
         if figures.temperature is None:
             raise SurgeonError("The cross-entropy is infinite at every temperature, so there is none to store.")
-        temperature_gain = gain_of_temperature(measured.scores)
+        if held_back is None:
+            temperature_gain = gain_of_temperature(measured.scores)
+        else:
+            others = _measure(replace(task, image_set=held_back), processes, progress)
+            temperature_gain = gain_of_temperature(others.scores, fitted_on=measured.scores)
         decision = decide(f"A temperature of {figures.temperature:.4f}", temperature_gain, force=force)
     plan = getattr(loaded.model, "surgery", None)
     result = Evaluation(
