@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, options, output
+from surgeon.cli.frame import Answer, add_command, loading
 from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, left_out_text, preprocessing_text
 
@@ -21,7 +23,7 @@ EPOCHS, LEARNING, REWRITING = "Training", "What learns", "Rewriting and augmenta
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("finetune")(output.reporting_errors(finetune))
+    add_command(app, finetune)
 
 
 def finetune(
@@ -131,8 +133,7 @@ def finetune(
     device: options.Device = None,
     weights: options.Weights = None,
     pretrained: options.Pretrained = True,
-    as_json: options.Json = False,
-) -> None:
+) -> Answer | None:
     """Fine-tune a network on your images; afterwards choose alpha on validation images and test once."""
     from surgeon.models.names import check_model_name
     from surgeon.training.recipe import as_yaml, load_recipe
@@ -148,7 +149,7 @@ def finetune(
         recipe, {key: value for key, value in given.items() if value not in (None, [])} | _changes(changes or [])
     )
     check_model_name(model)
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon import checkpoint
         from surgeon.commands.finetune.operation import plan_run, run_finetuning
         from surgeon.commands.finetune.request import FinetuneRequest
@@ -178,7 +179,7 @@ def finetune(
             planned = plan_run(open_network, request)
         output.say(f"[bold]{escape(model)}[/] on {escape(data)}: {planned.outlook}")
         output.emit_lines([as_yaml(planned.recipe).rstrip()])
-        return
+        return None
     with output.progress_bar() as bar:
         result = run_finetuning(
             open_network,
@@ -186,10 +187,7 @@ def finetune(
             Told(bar, f"[bold]{escape(model)}[/] on {escape(data)}", settings.epochs),
             bar,
         )
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-    else:
-        describe(result, folder)
+    return Answer(result, partial(describe, result, folder))
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:

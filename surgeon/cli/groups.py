@@ -108,6 +108,6 @@ def unfolded(command: Callable[..., R]) -> Callable[..., R]:
         return command(**given)
 
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters.values()]
-    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    returned = inspect.signature(command, eval_str=True).return_annotation
+    run.__signature__ = inspect.Signature(keywords, return_annotation=returned)  # type: ignore[attr-defined]
     return run
