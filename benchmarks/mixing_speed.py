@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 
 from surgeon.augment.base import Kind, augments
 from surgeon.augment.pipeline import mixer
-from surgeon.core.devices import keep_heap
+from surgeon.cli.host import keep_heap
 
 BATCHES = {(128, 3, 32, 32): 10, (32, 3, 224, 224): 1000}
 ROUNDS, SEEDS = 15, 8

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import surgeon
-from surgeon.core.devices import keep_heap
+from surgeon.cli.host import keep_heap
 from surgeon.models.sources import load_model
 
 MODEL, BATCH, SIZE, ROUNDS = "cifar-resnet20", 128, 32, 20

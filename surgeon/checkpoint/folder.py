@@ -46,8 +46,8 @@ from surgeon.models.hub import (
     careful,
     hub_file,
     not_loaded,
+    not_waiting_for_hub,
     repository_of,
-    stop_waiting_for_unreachable_hub,
 )
 from surgeon.models.sources import (
     LoadedModel,
@@ -93,9 +93,8 @@ def _checkpoint_named(name: str) -> Path | None:
 def from_hub(name: str) -> Path | None:
     """The files of a checkpoint on the hub, all of one commit, in its cache; None if there is another kind of model."""
     repository, revision = repository_of(name) or (name, None)
-    stop_waiting_for_unreachable_hub()
     try:
-        with careful():
+        with careful(), not_waiting_for_hub():
             record = hub_file(repository, SURGERY, revision)
             if record is None:
                 _refuse_half_a_checkpoint(name, cached_file(repository, WEIGHTS, revision))

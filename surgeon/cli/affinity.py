@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,16 +10,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, options, output
-from surgeon.cli.groups import ChoosingImages, Opening, unfolded
+from surgeon.cli.frame import Answer, add_command, loading, tell_measured
+from surgeon.cli.groups import ChoosingImages, Opening
 from surgeon.core.errors import count
-from surgeon.report.wording import difference, preprocessing_text
+from surgeon.report.wording import difference
 
 if TYPE_CHECKING:
     from surgeon.results import Affinity, AugmentAffinity
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("affinity")(output.reporting_errors(unfolded(affinity)))
+    add_command(app, affinity)
 
 
 def affinity(
@@ -34,40 +36,30 @@ def affinity(
         ),
     ] = None,
     seed: options.Seed = 0,
-    as_json: options.Json = False,
     *,
     images: ChoosingImages,
     opening: Opening,
-) -> None:
+) -> Answer:
     """Accuracy on augmented minus on clean images: near 0, an augmentation looks like what the network knows."""
     from surgeon.augment.base import check_augments
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
     check_augments(augment or ())
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon.commands.affinity import run_affinity
     request = images.request(data)
     loaded = opening.open(model)
     with output.progress_bar("images/s") as bar:
         result = run_affinity(loaded, request, augment or (), seed, bar)
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-        return
-    _describe(result)
+    return Answer(result, partial(_describe, result))
 
 
 def _describe(result: Affinity) -> None:
-    output.say(
-        f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}: "
-        f"{result.clean_accuracy:.2%} of {count(result.images, 'clean image')}"
-    )
-    output.warn(result.warnings)
-    output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
+    clean = f"{result.clean_accuracy:.2%} of {count(result.images, 'clean image')}"
+    tell_measured(result, result.model, [result.preprocessing], ("accuracy", clean))
     for name, reason in result.left_out.items():
-        output.say(f"  [yellow]note:[/] left out {escape(name)}: {escape(reason)}")
-    if result.bad_images:
-        output.say(f"  [yellow]note:[/] left out {len(result.bad_images)} unreadable: {escape(result.bad_images[0])}…")
+        output.note(f"left out {name}: {reason}")
     table = Table()
     table.add_column("augmentation", overflow="fold")
     for column in ("affinity (points)", "95% interval", "accuracy", "at most"):

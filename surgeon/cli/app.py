@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import importlib
 import os
 import platform
@@ -16,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from surgeon import __version__
+from surgeon.cli.host import set_up_process
 from surgeon.core.errors import ExitCode
 
 # Modules of this package, each with a command of its own name, in the order of the help.
@@ -79,16 +79,14 @@ def _main(
 
 def main() -> None:
     """Entry point of the `surgeon` command."""
-    # Importing torch makes a million objects that live to the end. Searching them for garbage while
-    # they are made, and taking them apart one by one at exit, takes seconds.
-    gc.set_threshold(200_000)
+    set_up_process()
     if "_SURGEON_COMPLETE" in os.environ:  # the shell asks, in the middle of a line
         warnings.simplefilter("ignore")
     try:
         app()
     except KeyboardInterrupt:
         os._exit(ExitCode.INTERRUPTED)
-    except SystemExit as end:
+    except SystemExit as end:  # taking torch's objects apart one by one would take seconds
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -9,12 +9,13 @@ import typer
 from rich.markup import escape
 
 from surgeon.cli import output
-from surgeon.cli.options import Checkpoint, Json
+from surgeon.cli.frame import Answer, add_command
+from surgeon.cli.options import Checkpoint
 from surgeon.core.errors import SurgeonError
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("card")(output.reporting_errors(card))
+    add_command(app, card)
 
 
 def card(
@@ -23,8 +24,7 @@ def card(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, e.g. to CKPT/README.md.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Print the model card that follows from a checkpoint's record, or write it to a file."""
     if not checkpoint.is_dir():
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
@@ -40,7 +40,4 @@ def card(
         with staged(path.parent, [path.name]) as stage:
             (stage / path.name).write_text(result.text, encoding="utf-8")
         output.say(f"Written to {escape(str(path))}")
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-    elif path is None:
-        output.emit_lines([result.text.rstrip()])
+    return Answer(result, lambda: None if path is not None else output.emit_lines([result.text.rstrip()]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, output
-from surgeon.cli.groups import Opening, unfolded
-from surgeon.cli.options import Json, Model
+from surgeon.cli.frame import Answer, add_command, loading
+from surgeon.cli.groups import Opening
+from surgeon.cli.options import Model
+from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, count
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("convert")(output.reporting_errors(unfolded(convert)))
+    add_command(app, convert)
 
 
 def convert(
@@ -59,10 +62,9 @@ def convert(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change and write nothing.")] = False,
-    as_json: Json = False,
     *,
     opening: Opening,
-) -> None:
+) -> Answer:
     """Rewrite BatchNorm layers or insert units, prove that nothing else changed, and write a checkpoint."""
     from surgeon.models.names import check_model_name
     from surgeon.surgery.plan import check_requests
@@ -75,9 +77,8 @@ def convert(
     check_requests(bn, insert)  # a mistyped rewrite is told at once, not after the weights are loaded
     folder = destination or default_destination(model, [*bn, *insert])
     check_model_name(model)
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon.commands.convert import perform_conversion, plan_conversion
-        from surgeon.core.atomic import check_destination
     if not dry_run:
         check_destination(folder, overwrite)
     loaded = opening.open(model)
@@ -86,10 +87,7 @@ def convert(
     if not dry_run:
         with output.working("Rewriting and comparing with the original…"):
             conversion = perform_conversion(loaded, conversion, folder, overwrite)
-    if as_json:
-        output.emit_json(conversion.model_dump_json(indent=2))
-        return
-    describe(conversion, dry_run)
+    return Answer(conversion, partial(describe, conversion, dry_run))
 
 
 def default_destination(model: str, rewrites: Sequence[str]) -> Path:

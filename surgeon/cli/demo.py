@@ -8,28 +8,28 @@ from typing import Annotated
 import typer
 
 from surgeon.cli import output
-from surgeon.cli.options import Json
+from surgeon.cli.frame import Answer, add_command, loading
 from surgeon.cli.sweep import describe
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("demo")(output.reporting_errors(demo))
+    add_command(app, demo)
 
 
 def demo(
     folder: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the report and the checkpoint go.")
     ] = Path("surgeon-demo"),
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Rewrite the bundled model, sweep alpha and confirm the choice: offline, under a minute."""
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon.commands.demo import COMMAND, run_demo
     with output.progress_bar("batches/s") as bar:
         result = run_demo(folder, lambda phase, done, planned, running: bar(phase, done, planned))  # noqa: ARG005
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-        return
-    describe(result, folder)
-    output.say(f"\nThis was: [bold]{COMMAND} -o {folder}[/]")
-    output.say("Next, your own model: surgeon convert resnet50 --bn example-weighted, then surgeon sweep")
+
+    def tell() -> None:
+        describe(result, folder)
+        output.say(f"\nThis was: [bold]{COMMAND} -o {folder}[/]")
+        output.say("Next, your own model: surgeon convert resnet50 --bn example-weighted, then surgeon sweep")
+
+    return Answer(result, tell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,16 +11,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
-from surgeon.cli.groups import Images, unfolded
+from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
+from surgeon.cli.groups import Images
+from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, count
-from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text, short_names
+from surgeon.report.wording import figure, gain_text, short_gain_text, short_names
 
 if TYPE_CHECKING:
     from surgeon.results import Ensemble
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("ensemble")(output.reporting_errors(unfolded(ensemble)))
+    add_command(app, ensemble)
 
 
 def ensemble(
@@ -71,10 +74,9 @@ def ensemble(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
     tta: options.Tta = None,
-    as_json: options.Json = False,
     *,
     images: Images,
-) -> None:
+) -> Answer:
     """Average the predictions of several networks, or their weights, and say what that brings over the best of them."""
     from surgeon.commands.ensemble.names import check_member_names
 
@@ -84,10 +86,9 @@ def ensemble(
     metrics[metric]
     if choose_split is not None and not greedy:
         raise SurgeonError("--choose-split says what --greedy chooses on: pass both.")
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon.commands.ensemble.members import open_members
         from surgeon.commands.ensemble.operation import EnsembleRequest, run_ensemble
-        from surgeon.core.atomic import check_destination
     request = EnsembleRequest(
         task=images.request(data, tta, merge),
         metric=metric,
@@ -97,7 +98,6 @@ def ensemble(
         statistics_split=statistics_split,
         statistics_images=statistics_images,
         output=folder,
-        overwrite=overwrite,
     )
     if folder is not None:
         check_destination(folder, overwrite)
@@ -105,21 +105,13 @@ def ensemble(
         opened = open_members(members)
     with output.progress_bar("images/s") as bar:
         result = run_ensemble(opened, request, bar)
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-    else:
-        _describe(result, folder)
+    return Answer(result, partial(_describe, result, folder))
 
 
 def _describe(result: Ensemble, folder: Path | None) -> None:
-    output.say(f"[bold]{len(result.members)} members[/] on {escape(result.data)}, split {escape(result.split)}")
-    output.warn(result.warnings)
-    for text in dict.fromkeys(preprocessing_text(member.preprocessing) for member in result.members):
-        output.say(f"  preprocessing  {text}")
-    if result.tta:
-        output.say(f"  views          {result.views} per image ({result.tta})")
-    if result.bad_images:
-        output.say(f"  [yellow]note:[/] left out {len(result.bad_images)} unreadable: {escape(result.bad_images[0])}…")
+    views = f"{result.views} per image ({result.tta})" if result.tta else ""
+    preprocessing = [member.preprocessing for member in result.members]
+    tell_measured(result, f"{len(result.members)} members", preprocessing, ("views", views))
     output.show(_table_of_rows(result, narrow=False), _table_of_rows(result, narrow=True))
     output.show(_table_of_disagreement(result))
     for sentence in result.summary:
@@ -129,7 +121,7 @@ def _describe(result: Ensemble, folder: Path | None) -> None:
         f"[dim]{count(images, 'image')}, {result.merge.value} averaged, {result.seconds:.1f} s on {result.device}[/]"
     )
     if folder is not None:
-        output.say(f"Report: {escape(str(folder))}/report.html, result.json, ensemble.png")
+        tell_report(folder, "ensemble.png")
     if result.checkpoint is not None:
         output.say(f"Checkpoint of the soup: {escape(result.checkpoint)}")
 

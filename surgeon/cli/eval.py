@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,16 +12,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import options, output
-from surgeon.cli.groups import Images, Opening, unfolded
+from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
+from surgeon.cli.groups import Images, Opening
+from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
-from surgeon.report.wording import figure, gain_text, preprocessing_text
+from surgeon.report.wording import figure, gain_text
 
 if TYPE_CHECKING:
     from surgeon.results import Evaluation
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("eval")(output.reporting_errors(unfolded(evaluate)))
+    add_command(app, evaluate, "eval")
 
 
 def evaluate(
@@ -53,11 +56,10 @@ def evaluate(
         typer.Option("--output", "-o", metavar="DIR", help="Result, picture, page; with --temperature a checkpoint."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
-    as_json: options.Json = False,
     *,
     images: Images,
     opening: Opening,
-) -> None:
+) -> Answer:
     """Accuracy, cross-entropy with and without temperature scaling, and calibration of a network."""
     from surgeon.models.names import check_model_name
 
@@ -71,9 +73,8 @@ def evaluate(
             "A checkpoint predicts by its main branch, so it cannot take a temperature that was fitted to the other.",
             "Mix them instead: --lambda 1 is the auxiliary branch.",
         )
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon.commands.evaluate import run_evaluation
-        from surgeon.core.atomic import check_destination
         from surgeon.surgery.branches import taking_branch
     request = images.request(data, tta, merge)
     if folder is not None:
@@ -83,29 +84,15 @@ def evaluate(
         result = run_evaluation(
             loaded, request, bar, save_logits=save_logits, output=folder, with_temperature=temperature, force=force
         )
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-        return
-    _describe(result, request.precision != result.precision)
-    if folder is not None:
-        output.say(f"Report: {escape(str(folder))}/report.html, result.json, evaluation.png")
+    return Answer(result, partial(_describe, result, request.precision != result.precision, folder))
 
 
-def _describe(result: Evaluation, other_precision: bool) -> None:
-    images = result.preprocessing
-    output.say(f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}")
-    output.warn(result.warnings)
-    if result.rewrites:
-        output.say(f"  rewrites       {escape(result.rewrites)}")
-    if result.prediction_by:
-        output.say(f"  predicts by    {result.prediction_by}")
-    output.say(f"  preprocessing  {preprocessing_text(images)}")
-    if result.tta:
-        output.say(f"  views          {result.views} per image ({result.tta})")
+def _describe(result: Evaluation, other_precision: bool, folder: Path | None) -> None:
+    views = f"{result.views} per image ({result.tta})" if result.tta else ""
+    facts = (("rewrites", result.rewrites), ("predicts by", result.prediction_by), ("views", views))
+    tell_measured(result, result.model, [result.preprocessing], *facts)
     if other_precision:
-        output.say(f"  [yellow]note:[/] computed in {result.precision.value}: a CPU does not do better with less")
-    if result.bad_images:
-        output.say(f"  [yellow]note:[/] left out {len(result.bad_images)} unreadable: {escape(result.bad_images[0])}…")
+        output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
     output.show(_table(result))
     speed = f"{result.images_per_second:.0f} images/s on {result.device}"
     output.say(f"{result.metrics.images:,} images in {result.seconds:.1f} s, {speed}")
@@ -121,6 +108,8 @@ def _describe(result: Evaluation, other_precision: bool) -> None:
     if result.checkpoint:
         output.say(escape(result.decision))
         output.say(f"Checkpoint: {escape(result.checkpoint)}")
+    if folder is not None:
+        tell_report(folder, "evaluation.png")
 
 
 def _table(result: Evaluation) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +11,8 @@ from rich.markup import escape
 
 from surgeon.cli import completion, options, output
 from surgeon.cli.convert import base_name
-from surgeon.cli.groups import Opening, unfolded
-from surgeon.cli.options import Json
+from surgeon.cli.frame import Answer, add_command, loading
+from surgeon.cli.groups import Opening
 from surgeon.core.errors import SurgeonError, count, listing
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("export")(output.reporting_errors(unfolded(export)))
+    add_command(app, export)
 
 
 def export(
@@ -52,14 +53,13 @@ def export(
     ] = None,
     split: options.Split = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was exported before.")] = False,
-    as_json: Json = False,
     *,
     opening: Opening,
-) -> None:
+) -> Answer:
     """Write a network without surgeon in it, for timm, ONNX or torch.export, and prove that it computes the same."""
     if split is not None and data is None:
         raise SurgeonError("--split says which images of --data to compare on: pass both.")
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon.commands.export.operation import FORMATS, check_request, run_export
         from surgeon.results import Target
     target = output.one_of(Target, to, "--to")
@@ -69,16 +69,13 @@ def export(
     loaded = opening.open(model)
     with output.working(f"Writing {path} and comparing it with the network…"):
         result = run_export(loaded, target, path, folding=fold, overwrite=overwrite, data=data, split=split)
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-    else:
-        _describe(result)
+    return Answer(result, partial(_describe, result))
 
 
 def _describe(result: Export) -> None:
     output.say(f"[bold]{escape(result.model)}[/] as {result.target}")
     for note in result.notes:
-        output.say(f"  [yellow]note:[/] {escape(note)}")
+        output.note(note)
     if result.folded is not None:
         output.say(f"  folded      {count(result.folded, 'BatchNorm layer')} into convolutions")
     sizes = listing(map(str, result.batch_sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,18 +11,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, options, output
+from surgeon.cli.frame import Answer, add_command, loading
+from surgeon.cli.groups import TrainingImages, Weights
 from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
-    from surgeon.models.sources import LoadedModel
     from surgeon.results import Epoch, FineTuning
 
 EPOCHS, LEARNING, REWRITING = "Training", "What learns", "Rewriting and augmentation"
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("finetune")(output.reporting_errors(finetune))
+    add_command(app, finetune)
 
 
 def finetune(
@@ -122,20 +124,10 @@ def finetune(
         str | None, typer.Option("--track", metavar="TOOL", help="tensorboard, wandb… (through Accelerate).")
     ] = None,
     tta: options.Tta = None,
-    limit: options.Limit = None,
-    input_size: options.InputSize = None,
-    skip_bad: options.SkipBad = False,
-    image_column: options.ImageColumn = None,
-    label_column: options.LabelColumn = None,
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", metavar="N", min=0, help="Processes that decode and augment; 0: only this one."),
-    ] = None,
-    device: options.Device = None,
-    weights: options.Weights = None,
-    pretrained: options.Pretrained = True,
-    as_json: options.Json = False,
-) -> None:
+    *,
+    images: TrainingImages,
+    weights: Weights,
+) -> Answer | None:
     """Fine-tune a network on your images; choose alpha, if it has one, on validation images; test once."""
     from surgeon.models.names import check_model_name
     from surgeon.training.recipe import as_yaml, load_recipe
@@ -145,27 +137,17 @@ def finetune(
         "bn": bn, "insert": insert, "augment": augment, "epochs": epochs, "lr": lr, "batch_size": batch_size,
         "snapshots": snapshots, "ema": ema, "label_smoothing": label_smoothing, "seed": seed,
         "freeze": freeze or None, "only": only, "norm_weight_decay": norm_weight_decay, "tta": tta,
-        "input_size": input_size,
+        "input_size": images.input_size,
     }  # fmt: skip
     settings = load_recipe(
         recipe, {key: value for key, value in given.items() if value not in (None, [])} | _changes(changes or [])
     )
     check_model_name(model)
-    with output.working("Loading torch and timm…"):
-        from surgeon import checkpoint
+    with loading():
         from surgeon.commands.finetune.operation import plan_run, run_finetuning
         from surgeon.commands.finetune.request import FinetuneRequest
-        from surgeon.measuring.setup import Request
     request = FinetuneRequest(
-        task=Request(
-            data=data,
-            limit=limit,
-            image_column=image_column,
-            label_column=label_column,
-            skip_bad=skip_bad,
-            workers=workers,
-            device=device,
-        ),
+        task=images.request(data),
         recipe=settings,
         output=folder,
         resume=resume,
@@ -173,16 +155,14 @@ def finetune(
         track=track,
         force=force,
     )
-
-    def open_network() -> LoadedModel:
-        return checkpoint.open_model(model, weights=weights, pretrained=pretrained)
+    open_network = partial(weights.load, model)
 
     if dry_run:
         with output.working("Opening images and network…"):
             planned = plan_run(open_network, request)
         output.say(f"[bold]{escape(model)}[/] on {escape(data)}: {planned.outlook}")
         output.emit_lines([as_yaml(planned.recipe).rstrip()])
-        return
+        return None
     with output.progress_bar() as bar:
         result = run_finetuning(
             open_network,
@@ -190,10 +170,7 @@ def finetune(
             Told(bar, f"[bold]{escape(model)}[/] on {escape(data)}", settings.epochs),
             bar,
         )
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-    else:
-        describe(result, folder)
+    return Answer(result, partial(describe, result, folder))
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:

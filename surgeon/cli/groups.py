@@ -22,37 +22,67 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Opening:
+class Weights:
     """Which weights a model gets."""
 
     weights: options.Weights = None
     pretrained: options.Pretrained = True
-    num_classes: options.NumClasses = None
 
-    def open(self, model: str) -> LoadedModel:
+    def load(self, model: str) -> LoadedModel:
         from surgeon import checkpoint
 
-        with output.working(f"Opening {model}…"):
-            return checkpoint.open_model(model, **asdict(self))
+        return checkpoint.open_model(model, **asdict(self))
 
 
 @dataclass(frozen=True)
-class Images:
-    """Which images a network sees, and how."""
+class Opening(Weights):
+    """The same for a model that is used as it is, whose head may need a size."""
 
-    split: options.Split = None
+    num_classes: options.NumClasses = None
+
+    def open(self, model: str) -> LoadedModel:
+        with output.working(f"Opening {model}…"):
+            return self.load(model)
+
+
+@dataclass(frozen=True)
+class AnyImages:
+    """Which images a network sees, whether it learns from them or not."""
+
     limit: options.Limit = None
     skip_bad: options.SkipBad = False
     image_column: options.ImageColumn = None
     label_column: options.LabelColumn = None
     input_size: options.InputSize = None
+    device: options.Device = None
+
+
+@dataclass(frozen=True)
+class TrainingImages(AnyImages):
+    """Images to learn from: the recipe says how they are prepared."""
+
+    workers: options.TrainingWorkers = None
+
+    def request(self, data: str) -> Request:
+        """What has to be opened."""
+        from surgeon.measuring.setup import Request
+
+        given = asdict(self)
+        given.pop("input_size")  # part of the recipe
+        return Request(data=data, **given)
+
+
+@dataclass(frozen=True)
+class Images(AnyImages):
+    """Images to predict, and how they are prepared."""
+
+    split: options.Split = None
     crop_pct: options.CropPct = None
     interpolation: options.Interpolation = None
     mean: options.Mean = None
     std: options.Std = None
     batch_size: options.BatchSize = None
     workers: options.Workers = None
-    device: options.Device = None
     precision: options.PrecisionOption = "float32"
 
     def request(self, data: str, tta: str | None = None, merge: str = "logits") -> Request:
@@ -108,6 +138,6 @@ def unfolded(command: Callable[..., R]) -> Callable[..., R]:
         return command(**given)
 
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters.values()]
-    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    returned = inspect.signature(command, eval_str=True).return_annotation
+    run.__signature__ = inspect.Signature(keywords, return_annotation=returned)  # type: ignore[attr-defined]
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,8 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, output
-from surgeon.cli.groups import Opening, unfolded
-from surgeon.cli.options import Json, Limit, Model, Split
+from surgeon.cli.frame import Answer, add_command, loading
+from surgeon.cli.groups import Opening
+from surgeon.cli.options import Limit, Model, Split
 from surgeon.core.errors import SurgeonError, count
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ BAR = 20
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("inspect")(output.reporting_errors(unfolded(inspect)))
+    add_command(app, inspect)
 
 
 def inspect(
@@ -40,15 +42,14 @@ def inspect(
     ] = None,
     split: Split = None,
     limit: Limit = None,
-    as_json: Json = False,
     *,
     opening: Opening,
-) -> None:
+) -> Answer:
     """Show every normalisation layer: kind, what is fused into it, its statistics' health."""
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon.models.sources import example_inputs
         from surgeon.surgery.branches import prediction_by
         from surgeon.surgery.inspect import inspect_model
@@ -59,16 +60,18 @@ def inspect(
         inspection = inspection.model_copy(update={"gates": _gates(loaded, data, split, limit)})
     elif split is not None or limit is not None:
         raise SurgeonError("--split and --limit say which images of --data to take, but there is no --data.")
-    if as_json:
-        output.emit_json(inspection.model_dump_json(indent=2))
-        return
+    by = prediction_by(loaded.model)
+    return Answer(inspection, partial(_describe, inspection, loaded.origin.weights.origin, by))
+
+
+def _describe(inspection: Inspection, weights: str, by: str | None) -> None:
     output.show(_table(inspection))
     if inspection.units:
         output.show(_units_table(inspection))
     if inspection.gates:
         output.show(_gates_table(inspection))
-    _say_totals(inspection, loaded.origin.weights.origin)
-    if by := prediction_by(loaded.model):
+    _say_totals(inspection, weights)
+    if by:
         output.say(f"Predicts by: {by}.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,15 +10,17 @@ import typer
 from rich.markup import escape
 
 from surgeon.cli import completion, output
-from surgeon.cli.options import Json, Limit, Split
+from surgeon.cli.options import Limit, Split
+from surgeon.core.atomic import check_destination
 from surgeon.report.wording import figure, gain_text
 
 if TYPE_CHECKING:
     from surgeon.results import Merging
+from surgeon.cli.frame import Answer, add_command, loading
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("merge")(output.reporting_errors(merge))
+    add_command(app, merge)
 
 
 def merge(
@@ -41,14 +44,12 @@ def merge(
     split: Split = None,
     limit: Limit = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Fold both branches of a split network into one plain BatchNorm: half the time, and what that loses."""
     folder = destination or Path(f"{Path(model).name}-merged")
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon import checkpoint
         from surgeon.commands.merge import run_merging
-        from surgeon.core.atomic import check_destination
         from surgeon.measuring.setup import Request
     check_destination(folder, overwrite)
     with output.working(f"Opening {model}…"):
@@ -56,10 +57,7 @@ def merge(
     request = Request(data=data, split=split, limit=limit) if data is not None else None
     with output.progress_bar("images/s") as bar:
         result = run_merging(loaded, share, folder, overwrite=overwrite, request=request, progress=bar)
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-    else:
-        _describe(result)
+    return Answer(result, partial(_describe, result))
 
 
 def _describe(result: Merging) -> None:

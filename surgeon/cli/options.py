@@ -59,6 +59,10 @@ LabelColumn = Annotated[
     str | None, typer.Option("--label-column", metavar="NAME", help="If it cannot be told from the data.")
 ]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at a time.")]
+TrainingWorkers = Annotated[
+    int | None,
+    typer.Option("--workers", metavar="N", min=0, help="Processes that decode and augment; 0: only this one."),
+]
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Threads that decode images.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random: the same seed, the same result.")]
 Device = Annotated[str | None, typer.Option("--device", metavar="D", help="cuda, mps or cpu; default: the fastest.")]

@@ -44,6 +44,11 @@ def say(text: str) -> None:
     people.print(text)
 
 
+def note(sentence: str) -> None:
+    """A remark that concerns what was just said."""
+    say(f"  [yellow]note:[/] {escape(sentence)}")
+
+
 def warn(sentences: Iterable[str]) -> None:
     """What to beware of in a result."""
     for sentence in sentences:

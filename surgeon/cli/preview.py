@@ -9,13 +9,14 @@ import typer
 from rich.markup import escape
 
 from surgeon.cli import completion, options, output
+from surgeon.cli.frame import add_command
 from surgeon.core.errors import SurgeonError, listing
 
 ALL = "all"
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("preview")(output.reporting_errors(preview))
+    add_command(app, preview)
 
 
 def preview(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from surgeon.cli import output
-from surgeon.cli.options import Checkpoint, Json
+from surgeon.cli.frame import Answer, add_command
+from surgeon.cli.options import Checkpoint
 from surgeon.core.errors import SurgeonError
+
+if TYPE_CHECKING:
+    from surgeon.commands.publish import Upload
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("push")(output.reporting_errors(push))
+    add_command(app, push)
 
 
 def push(
@@ -24,8 +29,7 @@ def push(
     revision: Annotated[
         str | None, typer.Option("--revision", metavar="R", help="A branch, made if it is not there; default: main.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Check a checkpoint, upload its files to the hub, and print the address once they are there."""
     if not checkpoint.is_dir():
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
@@ -39,9 +43,10 @@ def push(
 
         disable_progress_bars()
         result = upload(checkpoint, repository, private=private, message=message, revision=revision)
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-        return
-    output.say(f"Uploaded {escape(', '.join(result.files))} to {escape(repository)}, {escape(result.revision)}:")
+    return Answer(result, partial(_describe, result))
+
+
+def _describe(result: Upload) -> None:
+    output.say(f"Uploaded {escape(', '.join(result.files))} to {escape(result.repository)}, {escape(result.revision)}:")
     output.say(f"  commit {escape(result.commit_url)}")
     output.emit_lines([result.address])

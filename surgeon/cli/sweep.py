@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
-from surgeon.cli.groups import ChoosingImages, Opening, unfolded
+from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
+from surgeon.cli.groups import ChoosingImages, Opening
 from surgeon.core.errors import SurgeonError, count
-from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text
+from surgeon.report.wording import figure, gain_text, short_gain_text
 
 if TYPE_CHECKING:
     from surgeon.results import Point, Sweep
@@ -24,7 +26,7 @@ WHY_DROPPED = {
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("sweep")(output.reporting_errors(unfolded(sweep)))
+    add_command(app, sweep)
 
 
 def sweep(
@@ -92,11 +94,10 @@ def sweep(
     ] = False,
     tta: options.Tta = None,
     merge: options.MergeHow = "logits",
-    as_json: options.Json = False,
     *,
     images: ChoosingImages,
     opening: Opening,
-) -> None:
+) -> Answer:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
     from surgeon.measuring.values import parse_values
     from surgeon.metrics import metrics
@@ -118,7 +119,7 @@ def sweep(
     if apply and folder is None:
         raise SurgeonError("--apply writes a checkpoint, but there is no folder for it.", "Pass one with -o DIR.")
     check_model_name(model)
-    with output.working("Loading torch and timm…"):
+    with loading():
         from surgeon.commands.sweep.operation import SweepRequest, check_output, run_sweep
         from surgeon.results import Learning, Method
     kinds = {Learning.PER_LAYER: per_layer, Learning.PER_CHANNEL: per_channel}
@@ -148,24 +149,16 @@ def sweep(
             request,
             lambda phase, done, planned, running: bar(phase, done, planned, count(running, "setting")),
         )
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-    else:
-        describe(result, folder)
+    return Answer(result, partial(describe, result, folder))
 
 
 def describe(result: Sweep, folder: Path | None) -> None:
     """Tell people what a sweep has found."""
     from surgeon.report.curves import sweep_in_terminal
 
-    output.say(f"[bold]{escape(result.model)}[/] on {escape(result.data)}, split {escape(result.split)}")
-    output.warn(result.warnings)
-    if result.preprocessing is not None:
-        output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
-    if result.tta:
-        output.say(f"  views          {result.views} per image ({result.tta})")
-    if result.bad_images:
-        output.say(f"  [yellow]note:[/] left out {len(result.bad_images)} unreadable: {escape(result.bad_images[0])}…")
+    views = f"{result.views} per image ({result.tta})" if result.tta else ""
+    preprocessing = [] if result.preprocessing is None else [result.preprocessing]
+    tell_measured(result, result.model, preprocessing, ("views", views))
     output.show(_table_of_points(result, narrow=False), _table_of_points(result, narrow=True))
     if reasons := dict.fromkeys(point.dropped for point in result.points if point.dropped):
         output.say(f"[dim]{'; '.join(f'{reason}: {WHY_DROPPED[reason]}' for reason in reasons)}[/]")
@@ -179,7 +172,7 @@ def describe(result: Sweep, folder: Path | None) -> None:
     )
     output.say(f"[dim]{work} ({result.method.value})[/]")
     if folder is not None:
-        output.say(f"Report: {folder}/report.html, result.json, curves.png")
+        tell_report(folder, "curves.png")
     else:
         output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
     if result.checkpoint is not None:

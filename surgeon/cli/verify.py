@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -9,22 +10,24 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import output
-from surgeon.cli.options import Checkpoint, Json
+from surgeon.cli.frame import Answer, add_command
+from surgeon.cli.options import Checkpoint
 from surgeon.core.errors import ExitCode, SurgeonError, printable
 from surgeon.models.hub import repository_of
 
 if TYPE_CHECKING:
-    from surgeon.commands.verify import Check
+    from pathlib import Path
+
+    from surgeon.commands.verify import Check, Verification
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command("verify")(output.reporting_errors(verify))
+    add_command(app, verify)
 
 
 def verify(
     checkpoint: Checkpoint,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Check files, hashes and records, and compare with the unconverted network (exit 3 if that fails)."""
     if not checkpoint.is_dir() and repository_of(str(checkpoint)) is None:
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
@@ -33,18 +36,21 @@ def verify(
         from surgeon.commands.verify import verify as run
 
         result = run(folder_of(checkpoint))
-    if as_json:
-        output.emit_json(result.model_dump_json(indent=2))
-    else:
-        table = Table(title=f"Verification of {escape(str(checkpoint))}", title_justify="left")
-        for column in ("check", "result", "detail"):
-            table.add_column(column, overflow="fold")
-        for check in result.checks:
-            table.add_row(check.name, _result(check), escape(printable(check.detail)))
-        output.show(table)
-    if not result.passed:
-        failed = next(check for check in result.checks if check.failed)
-        raise SurgeonError(f"The checkpoint failed verification: {failed.detail}", exit_code=ExitCode.VERIFICATION)
+    failed = next((check for check in result.checks if check.failed), None)
+    told = partial(_describe, checkpoint, result)
+    if failed is None:
+        return Answer(result, told)
+    problem = f"The checkpoint failed verification: {failed.detail}"
+    return Answer(result, told, SurgeonError(problem, exit_code=ExitCode.VERIFICATION))
+
+
+def _describe(checkpoint: Path, result: Verification) -> None:
+    table = Table(title=f"Verification of {escape(str(checkpoint))}", title_justify="left")
+    for column in ("check", "result", "detail"):
+        table.add_column(column, overflow="fold")
+    for check in result.checks:
+        table.add_row(check.name, _result(check), escape(printable(check.detail)))
+    output.show(table)
 
 
 def _result(check: Check) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from surgeon import checkpoint
-from surgeon.core.atomic import check_destination
 from surgeon.inserts import Effect
 from surgeon.models.sources import LoadedModel
 from surgeon.results.conversion import Conversion
@@ -37,7 +36,6 @@ def perform_conversion(
     loaded: LoadedModel, planned: Conversion, destination: Path, overwrite: bool = False
 ) -> Conversion:
     """Rewrite the network, compare it with itself before, and write the checkpoint."""
-    check_destination(destination, overwrite)
     plan = ResolvedPlan(operations=planned.operations, insertions=planned.insertions)
     proof = rewrite(loaded, plan)
     weights = loaded.origin.weights

@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from surgeon import checkpoint
-from surgeon.core.atomic import check_destination
 from surgeon.core.errors import count
 from surgeon.data.loaders import Batch
 from surgeon.layers.running import evaluate_once
@@ -40,7 +39,6 @@ def run_merging(
     progress: Progress,
 ) -> Merging:
     """Merge at a share of the auxiliary branch: the given one, that which the checkpoint mixes with, or a half."""
-    check_destination(destination, overwrite)
     if share is None:
         share = mix.share if (mix := mix_of(loaded.model)) is not None else HALF
     layers = split_layers(loaded.model)

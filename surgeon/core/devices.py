@@ -1,9 +1,7 @@
-"""Where and how to compute: device, precision, and a heap that is kept."""
+"""Where and how to compute: device and precision."""
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Any
@@ -11,9 +9,6 @@ from typing import Any
 import torch
 
 from surgeon.core.errors import SurgeonError
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-_LARGEST = 2**31 - 1
 
 
 class Precision(StrEnum):
@@ -48,13 +43,3 @@ def computing_in(precision: Precision, device: torch.device) -> AbstractContextM
     if precision is Precision.FLOAT32:
         return nullcontext()
     return torch.autocast(device.type, dtype=getattr(torch, precision.value))
-
-
-def keep_heap() -> None:
-    """Let glibc keep freed memory: giving every layer's output back to the system costs more than the layer."""
-    if not sys.platform.startswith("linux"):
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST)
-        mallopt(_M_TRIM_THRESHOLD, _LARGEST)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 FINGERPRINT_SAMPLE = 64
-
-# Pillow remarks on odd metadata of single photographs, from the decoding threads, where
-# warnings.catch_warnings is not safe. ImageNet alone has dozens of them.
-warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 
 class UnreadableImageError(SurgeonError):

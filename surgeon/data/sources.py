@@ -227,13 +227,11 @@ def _open_preset(preset: Preset, split: str | None, columns: Columns) -> ImageSe
 def _fetch(repository: str, config: str | None, splits: Sequence[str | None]) -> Path:
     """The local copy of a hub data set, in which at least the files of some splits are present."""
     import datasets
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import snapshot_download
 
-    from surgeon.models.hub import stop_waiting_for_unreachable_hub
+    from surgeon.models.hub import Reach, reach_of_hub
 
-    stop_waiting_for_unreachable_hub()
-    if constants.HF_HUB_OFFLINE:
-        datasets.config.HF_HUB_OFFLINE = True
+    if reach_of_hub() in (Reach.SWITCHED_OFF, Reach.UNRESOLVED):
         return _cached(repository)
     with _quiet_datasets(repository, _not_fetched):
         files = datasets.load_dataset_builder(repository, config).config.data_files

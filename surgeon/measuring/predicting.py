@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surgeon.core.devices import Precision, computing_in, keep_heap
+from surgeon.core.devices import Precision, computing_in
 from surgeon.data.loaders import Batch
 from surgeon.layers.running import evaluating
 from surgeon.measuring.batches import as_batches, check_logits, checked_network, refusing_other_types
@@ -39,7 +39,6 @@ class Manner:
     @contextmanager
     def applied_to(self, model: nn.Module) -> Iterator[None]:
         """The network in evaluation mode and in this precision."""
-        keep_heap()
         with evaluating(model), torch.inference_mode(), computing_in(self.precision, self.device):
             yield
 

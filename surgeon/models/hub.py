@@ -44,12 +44,17 @@ def reach_of_hub() -> Reach:
     return Reach.RESOLVED
 
 
-def stop_waiting_for_unreachable_hub() -> None:
-    """Use only cached files if the hub's name cannot be resolved, instead of retrying for a minute."""
+@contextmanager
+def not_waiting_for_hub() -> Iterator[None]:
+    """Use only cached files while the hub's name cannot be resolved, instead of retrying for a minute."""
     from huggingface_hub import constants
 
-    if reach_of_hub() is Reach.UNRESOLVED:
-        constants.HF_HUB_OFFLINE = True
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or reach_of_hub() is Reach.UNRESOLVED
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def repository_of(name: str) -> tuple[str, str | None] | None:

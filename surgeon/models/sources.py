@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -19,7 +20,7 @@ from surgeon.models.allocation import bounded_by
 from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into, other_class_count
-from surgeon.models.hub import careful, not_loaded, stop_waiting_for_unreachable_hub
+from surgeon.models.hub import careful, not_loaded, not_waiting_for_hub
 from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
 from surgeon.models.weights import read_weights
@@ -189,16 +190,16 @@ def _from_catalog(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loa
 
 
 def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
-    remote = name.startswith(("hf-hub:", "hf_hub:"))
-    if remote or (pretrained and not name.startswith("local-dir:")):
-        stop_waiting_for_unreachable_hub()
     import timm
+
+    remote = name.startswith(("hf-hub:", "hf_hub:"))
+    asks_the_hub = remote or (pretrained and not name.startswith("local-dir:"))
 
     kind, _, place = name.partition(":")
     weights_bytes = check_timm_folder(Path(place)) if kind == "local-dir" else None
     try:
         arguments = folder_arguments(name) | arguments
-        with bounded_by(weights_bytes):
+        with bounded_by(weights_bytes), not_waiting_for_hub() if asks_the_hub else nullcontext():
             model = timm.create_model(name, pretrained=pretrained, **arguments)
         config = cast("dict[str, Any]", model.pretrained_cfg)
         check_source("timm", config["architecture"], {})

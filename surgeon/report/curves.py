@@ -1,24 +1,18 @@
-"""Curves of a sweep: for the terminal and as a picture."""
+"""Which curves a sweep gives, and how they look in the terminal."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Collection, Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surgeon.core.errors import count
-from surgeon.report import picture, svg, wording
+from surgeon.report import wording
+from surgeon.report.chart import unbroken
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from surgeon.results import Point, Sweep
-
-
-INTERVAL = "95% interval of the gain"
 
 
 class Spot(NamedTuple):
@@ -97,7 +91,7 @@ def gaps(sweep: Sweep, on_the_line: Collection[float]) -> list[float]:
 def _stretches(sweep: Sweep, placed: Sequence[Spot]) -> list[list[Spot]]:
     """What was measured on all images, in stretches to draw a line through."""
     full = [spot for spot in placed if not spot.point.dropped]
-    return svg.unbroken(full, attrgetter("value"), gaps(sweep, [spot.value for spot in full]))
+    return unbroken(full, attrgetter("value"), gaps(sweep, [spot.value for spot in full]))
 
 
 def original_value(sweep: Sweep, metric: str) -> float | None:
@@ -136,61 +130,3 @@ def _signal(placed: Sequence[Spot], marker: str) -> Any:
     import plotext
 
     return plotext.figure.signal([spot.value for spot in placed], [spot.height for spot in placed], marker=marker)
-
-
-def sweep_picture(sweep: Sweep, path: Path) -> None:
-    """Accuracy, both cross-entropies and the metric that was swept by, one beside the other as a PNG."""
-    chosen_panels = panels(sweep)
-    title = f"{sweep.model} on {sweep.data} ({sweep.split}, {sweep.choosing_images:,} images)"
-    figure, all_axes = picture.panels(title, len(chosen_panels))
-    for axes, names in zip(all_axes, chosen_panels, strict=True):
-        _panel(axes, sweep, names)
-    picture.save(figure, path)
-
-
-def _panel(axes: Axes, sweep: Sweep, names: Sequence[str]) -> None:
-    for name, colour in zip(names, picture.COLOURS, strict=False):
-        _line(axes, sweep, name, colour, series_name(name, names))
-    chosen = f"chosen {sweep.axis} = {sweep.chosen:g}"
-    axes.axvline(sweep.chosen, color=picture.ACCENT, linestyle="--", linewidth=1.3, zorder=1.5, label=chosen)
-    if missing := not_drawn(sweep, names):
-        axes.plot([], [], " ", label=textwrap.fill(missing, 34))
-    axes.set_xlim(*svg.padded([point.value for point in sweep.points], 0.04))
-    title = wording.label(names[0]) + (" (%)" if wording.is_share(names[0]) else "")
-    picture.finish(axes, title, sweep.axis)
-
-
-def _line(axes: Axes, sweep: Sweep, metric: str, colour: str, label: str) -> None:
-    """A metric's curve with its intervals and the original's level; what a race dropped is hollow and not on it."""
-    factor = 100 if wording.is_share(metric) else 1
-    placed = [spot.scaled(factor) for spot in spots(sweep, metric)]
-    early = [spot for spot in placed if spot.point.dropped]
-    stretches = _stretches(sweep, placed)
-    for run in stretches:
-        heights = [spot.height for spot in run]
-        axes.plot([spot.value for spot in run], heights, "o-", color=colour, markersize=5, linewidth=1.8, label=label)
-    _intervals(axes, stretches, early, colour)
-    original = original_value(sweep, metric)
-    if original is not None:
-        axes.axhline(factor * original, color=colour, linewidth=1.1, linestyle=":", label="original network")
-    if early:
-        heights = [spot.height for spot in early]
-        style: dict[str, Any] = {"color": colour, "markerfacecolor": "white", "markersize": 5, "alpha": 0.75}
-        axes.plot([spot.value for spot in early], heights, "o", **style, label=textwrap.fill(wording.DROPPED, 26))
-    for spot in placed:
-        if spot.value == sweep.chosen:
-            axes.plot(spot.value, spot.height, "o", color=picture.ACCENT, markersize=8, zorder=5)
-
-
-def _intervals(axes: Axes, stretches: Sequence[Sequence[Spot]], early: Sequence[Spot], colour: str) -> None:
-    """A band along the curve, and bars at the values that are not on it."""
-    alone = [run[0] for run in stretches if len(run) == 1]
-    for spot in (*alone, *early):
-        if spot.interval:
-            axes.vlines(spot.value, *spot.interval, color=colour, alpha=0.4, linewidth=1.5, label=INTERVAL)
-    for run in stretches:
-        if len(run) > 1 and any(spot.interval for spot in run):
-            # The original is compared with itself: there the band has no width.
-            edges = [(spot.value, *(spot.interval or (spot.height, spot.height))) for spot in run]
-            xs, lows, highs = zip(*edges, strict=True)
-            axes.fill_between(xs, lows, highs, color=colour, alpha=0.16, linewidth=0, label=INTERVAL)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgeon.core.errors import count
-from surgeon.report import picture, svg, wording
+from surgeon.report import svg, wording
+from surgeon.report.chart import Chart, Mark, Series
 from surgeon.report.frame import render
+from surgeon.report.png import save_picture
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from surgeon.results import Breakdown, ClassFigures, ConfidenceBin, Evaluation
 
 MOST_CLASSES = 20
@@ -33,7 +33,7 @@ def evaluation_page(result: Evaluation) -> str:
         result=result,
         sentences=in_sentences(result),
         metrics=[name for name in METRICS if result.metrics.value(name) is not None],
-        charts=[chart for chart in (_reliability(behind), _histogram(behind), _by_class(behind)) if chart],
+        charts=svg.drawings(_charts(behind)),
         gains={gain.metric: gain for gain in one_view.gains} if (one_view := result.against_one_view) else {},
         worst=worst_first(behind.classes)[:MOST_CLASSES],
         behind=behind,
@@ -100,24 +100,26 @@ def _breakdown(result: Evaluation) -> Breakdown:
     return result.breakdown
 
 
-def _reliability(behind: Breakdown) -> svg.Chart | None:
+def _charts(behind: Breakdown) -> list[Chart]:
+    return [_reliability(behind), _histogram(behind), _by_class(behind)]
+
+
+def _reliability(behind: Breakdown) -> Chart:
     marks = [
-        svg.Mark(
+        Mark(
             x=100 * one.confidence,
             y=100 * one.accuracy,
             interval=(100 * one.accuracy_low, 100 * one.accuracy_high),
-            hollow=False,
-            chosen=False,
             exact=one.accuracy,
             text=f"{count(one.images, 'image')} at {one.confidence:.1%} confidence: {one.accuracy:.1%} right",
         )
         for one in behind.bins
     ]
-    return svg.line_chart(
+    return Chart(
         "reliability",
         "Accuracy by confidence",
-        [svg.Series("accuracy of the images in a bin", marks, None)],
-        x_label="confidence (%)",
+        "confidence (%)",
+        [Series("accuracy of the images in a bin", marks)],
         unit="%",
         x_range=(0, 100),
         y_range=(0, 100),
@@ -127,28 +129,24 @@ def _reliability(behind: Breakdown) -> svg.Chart | None:
     )
 
 
-def _histogram(behind: Breakdown) -> svg.Chart:
+def _histogram(behind: Breakdown) -> Chart:
     """The share of the images in every bin, also in empty ones."""
     images, bins = sum(one.images for one in behind.bins), _number_of_bins(behind)
     inside = {_place(one): one.images for one in behind.bins}
     marks = [
-        svg.Mark(
+        Mark(
             x=place,
             y=100 * inside.get(place, 0) / images,
-            interval=None,
-            hollow=False,
-            chosen=False,
             exact=inside.get(place, 0),
             text=f"confidence {place / bins:.0%} to {(place + 1) / bins:.0%}: {count(inside.get(place, 0), 'image')}",
         )
         for place in range(bins)
     ]
-    return svg.bar_chart(
+    return Chart(
         "histogram",
         "Images by confidence",
-        marks,
-        x_label="confidence (%)",
-        base=0,
+        "confidence (%)",
+        bars=marks,
         unit="%",
         y_range=(0, 1.05 * max(mark.y for mark in marks)),
         x_ticks=[(share * bins / 5 - 0.5, f"{20 * share}") for share in range(6)],
@@ -164,27 +162,24 @@ def _place(one: ConfidenceBin) -> int:
     return round(one.low / (one.high - one.low))
 
 
-def _by_class(behind: Breakdown) -> svg.Chart:
+def _by_class(behind: Breakdown) -> Chart:
     sorted_classes = worst_first(behind.classes)
     room = len(sorted_classes) <= MOST_CLASSES
     marks = [
-        svg.Mark(
+        Mark(
             x=number,
             y=100 * one.accuracy,
             interval=(100 * one.accuracy_low, 100 * one.accuracy_high) if room else None,
-            hollow=False,
-            chosen=False,
             exact=one.accuracy,
             text=f"{one.name}: {one.accuracy:.1%} of {count(one.images, 'image')}",
         )
         for number, one in enumerate(sorted_classes)
     ]
-    return svg.bar_chart(
+    return Chart(
         "classes",
         "Accuracy by class",
-        marks,
-        x_label=f"{len(marks):,} classes, worst first",
-        base=0,
+        f"{len(marks):,} classes, worst first",
+        bars=marks,
         unit="%",
         y_range=(0, 100),
         table="classes",
@@ -211,35 +206,5 @@ def _facts(result: Evaluation) -> list[tuple[str, Any]]:
 
 def evaluation_picture(result: Evaluation, path: Path) -> None:
     """The three charts as a PNG."""
-    behind = _breakdown(result)
     title = f"{result.model} on {result.data} ({result.split}, {count(result.metrics.images, 'image')})"
-    figure, (reliability, histogram, classes) = picture.panels(title, 3)
-    _draw_reliability(reliability, behind)
-    images = sum(one.images for one in behind.bins)
-    width = 100 / _number_of_bins(behind)
-    places = [100 * one.low + width / 2 for one in behind.bins]
-    shares = [100 * one.images / images for one in behind.bins]
-    histogram.bar(places, shares, 0.8 * width, color=picture.COLOURS[0])
-    histogram.set_xlim(0, 100)
-    picture.finish(histogram, "images by confidence (%)", "confidence (%)")
-    accuracies = [100 * one.accuracy for one in worst_first(behind.classes)]
-    classes.bar(range(len(accuracies)), accuracies, 0.8 if len(accuracies) < 100 else 1.0, color=picture.COLOURS[0])
-    classes.set_ylim(0, 100)
-    classes.set_xticks([])
-    picture.finish(classes, "accuracy by class (%)", f"{len(accuracies):,} classes, worst first")
-    picture.save(figure, path)
-
-
-def _draw_reliability(axes: Axes, behind: Breakdown) -> None:
-    drawn = [
-        (100 * one.confidence, 100 * one.accuracy, 100 * one.accuracy_low, 100 * one.accuracy_high)
-        for one in behind.bins
-    ]
-    axes.plot([0, 100], [0, 100], ":", color=picture.COLOURS[1], label="as confident as right")
-    for confidence, _, low, high in drawn:
-        axes.vlines(confidence, low, high, color=picture.COLOURS[0], alpha=0.45)
-    confidences, accuracies = [one[0] for one in drawn], [one[1] for one in drawn]
-    axes.plot(confidences, accuracies, "o-", color=picture.COLOURS[0], label="images in a bin, 95% interval")
-    axes.set_xlim(0, 102)
-    axes.set_ylim(0, 102)
-    picture.finish(axes, "accuracy by confidence (%)", "confidence (%)")
+    save_picture(title, _charts(_breakdown(result)), path)

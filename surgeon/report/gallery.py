@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from surgeon.report.picture import COLOURS
+from surgeon.report.png import COLOURS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surgeon.core.errors import count
-from surgeon.report import picture, svg, wording
+from surgeon.report import svg, wording
+from surgeon.report.chart import Chart, Mark, Range, Series, padded
 from surgeon.report.frame import heading, render
+from surgeon.report.png import save_picture
 from surgeon.results import Measured
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from surgeon.results import Epoch, FineTuning
 
 CYCLE_END = "end of a cycle: a snapshot"
@@ -45,7 +45,7 @@ class Panel(NamedTuple):
     title: str
     metric: str
     curves: tuple[Curve, ...]
-    extent: svg.Range | None = None
+    extent: Range | None = None
     """The range to show, if not that of the curves."""
 
     @property
@@ -66,24 +66,20 @@ class Panel(NamedTuple):
 
 def training_picture(result: FineTuning, path: Path) -> None:
     """Loss, accuracy and learning rate by epoch, one beside the other as a PNG."""
-    panels = _panels(result)
-    figure, all_axes = picture.panels(f"{result.model} on {result.data}: {_accuracy(result)}", len(panels))
-    for axes, panel in zip(all_axes, panels, strict=True):
-        _draw(axes, panel, _cycle_ends(result))
-    picture.save(figure, path)
+    save_picture(f"{result.model} on {result.data}: {_accuracy(result)}", _charts(result), path)
 
 
 def training_page(result: FineTuning) -> str:
     """The whole result of a fine-tuning run as one HTML page."""
-    charts = {panel.title: _chart(panel, _cycle_ends(result)) for panel in _panels(result)}
+    charts = _charts(result)
     return render(
         "training.html.j2",
         result,
         result=result,
         headline=_headline(result),
         rows=rows_of(result),
-        charts=[chart for chart in charts.values() if chart],
-        not_drawn=[title for title, chart in charts.items() if not chart],
+        charts=svg.drawings(charts),
+        not_drawn=[chart.title.lower() for chart in charts if not chart.marks],
         cycle_ends=_cycle_ends(result),
         rate_text=_rate_text,
         rates_of=lambda epoch: _rates_of(epoch, _slow_head(result)),
@@ -160,68 +156,36 @@ def _by_step(rates: Mapping[int, Sequence[float]]) -> dict[float, float]:
     }
 
 
-def _close_up(training: Curve, validation: Curve) -> svg.Range | None:
+def _close_up(training: Curve, validation: Curve) -> Range | None:
     """A range without values that would flatten all others; None if there are no such values."""
     bound = FAR_ABOVE * max(training.finite.values(), default=math.inf)
     values = [*training.finite.values(), *validation.finite.values()]
     near = [value for value in values if value <= bound]
-    return svg.padded(near) if 0 < len(near) < len(values) else None
+    return padded(near) if 0 < len(near) < len(values) else None
 
 
-def _draw(axes: Axes, panel: Panel, ends: Sequence[int]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    for curve, colour in zip(panel.curves, picture.COLOURS, strict=False):
-        heights = [panel.factor * value for value in curve.finite.values()]
-        style = "o-" if len(heights) <= 40 else "-"  # more dots would hide the line
-        label = _legend(panel, curve)
-        axes.plot(list(curve.finite), heights, style, color=colour, markersize=5, linewidth=1.8, label=label)
-    for end in ends:
-        axes.axvline(end, color=picture.ACCENT, linestyle=":", linewidth=1.3, zorder=1.5, label=CYCLE_END)
-    if panel.extent:
-        axes.set_ylim(*panel.extent)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.ticklabel_format(axis="y", scilimits=(-3, 5), useOffset=False)
-    picture.finish(axes, panel.title + (" (%)" if wording.is_share(panel.metric) else ""), "epoch")
+def _charts(result: FineTuning) -> list[Chart]:
+    return [_chart(panel, _cycle_ends(result)) for panel in _panels(result)]
 
 
-def _legend(panel: Panel, curve: Curve) -> str:
-    """The name of a curve, and how many of its values cannot be seen."""
-    reasons = {
-        wording.NOT_FINITE: len(curve.points) - len(curve.finite),
-        "off the scale": sum(not panel.shows(value) for value in curve.finite.values()),
-    }
-    unseen = [f"{count(number, 'epoch')} {why}" for why, number in reasons.items() if number]
-    return f"{curve.name} ({', '.join(unseen)})" if unseen else curve.name
-
-
-def _chart(panel: Panel, ends: Sequence[int]) -> svg.Chart | None:
+def _chart(panel: Panel, ends: Sequence[int]) -> Chart:
     factor = panel.factor / 10.0**panel.power
     counted_in = f" in 10{str(panel.power).translate(_SUPERSCRIPTS)}" if panel.power else ""
     series = [
-        svg.Series(
+        Series(
             name=curve.name,
             marks=[
-                svg.Mark(
-                    x=epoch,
-                    y=factor * value,
-                    interval=None,
-                    hollow=False,
-                    chosen=False,
-                    exact=value,
-                    text=f"epoch {epoch:.4g}, {curve.name}: {_figure(panel.metric, value)}",
-                )
+                Mark(epoch, factor * value, value, f"epoch {epoch:.4g}, {curve.name}: {_figure(panel.metric, value)}")
                 for epoch, value in curve.finite.items()
             ],
-            level=None,
         )
         for curve in panel.curves
     ]
-    return svg.line_chart(
+    return Chart(
         panel.key,
         heading(panel.title) + counted_in,
+        "epoch",
         [one for one in series if one.marks],
-        x_label="epoch",
         unit="%" if wording.is_share(panel.metric) else "",
         y_range=panel.extent and (factor * panel.extent[0], factor * panel.extent[1]),
         left_out=sorted({epoch for curve in panel.curves for epoch in curve.points.keys() - curve.finite.keys()}),

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from surgeon.core.devices import keep_heap
 from surgeon.core.errors import ExitCode, SurgeonError, listing
 from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
@@ -119,7 +118,6 @@ class Trainer:
 
     def fit(self) -> None:
         """Train from where the run is to its end."""
-        keep_heap()
         with warnings.catch_warnings():
             # What torch recommends in its place makes statistics equal when training begins, also of a resumed run.
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file
 
 import surgeon
-from surgeon.models.hub import stop_waiting_for_unreachable_hub
+from surgeon.models.hub import not_waiting_for_hub
 from tests.cli.running import document, done, invoke, refusal, run
 
 NAME = "mobilenetv3_small_050"
@@ -119,8 +119,9 @@ def test_an_unreachable_hub_is_not_waited_for(reachable: bool, monkeypatch: pyte
     monkeypatch.setattr("socket.getaddrinfo", resolve)
     monkeypatch.setattr("surgeon.models.hub.getproxies", dict)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    stop_waiting_for_unreachable_hub()
-    assert constants.HF_HUB_OFFLINE is not reachable
+    with not_waiting_for_hub():
+        assert constants.HF_HUB_OFFLINE is not reachable
+    assert constants.HF_HUB_OFFLINE is False
 
 
 def test_offline_is_left_alone_behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,5 +131,5 @@ def test_offline_is_left_alone_behind_a_proxy(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("socket.getaddrinfo", unresolved)
     monkeypatch.setattr("surgeon.models.hub.getproxies", lambda: {"https": "http://proxy:3128"})
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    stop_waiting_for_unreachable_hub()
-    assert constants.HF_HUB_OFFLINE is False
+    with not_waiting_for_hub():
+        assert constants.HF_HUB_OFFLINE is False

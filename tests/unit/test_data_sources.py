@@ -22,6 +22,7 @@ from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.data.images import ImageSet
 from surgeon.data.presets import PRESETS
 from surgeon.data.sources import open_data
+from surgeon.models.hub import Reach
 
 PETS = ["cat", "dog", "fox"]
 
@@ -322,7 +323,7 @@ def test_only_the_files_of_the_split_are_downloaded(tmp_path: Path, monkeypatch:
         shutil.copy(remote / allow_patterns[1], local / allow_patterns[1])
         return str(local)
 
-    monkeypatch.setattr("surgeon.models.hub.stop_waiting_for_unreachable_hub", lambda: None)
+    monkeypatch.setattr("surgeon.models.hub.reach_of_hub", lambda: Reach.RESOLVED)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset_builder", load_remote_builder)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)

@@ -13,7 +13,7 @@ import pytest
 
 from surgeon.report.ensemble import ensemble_page
 from surgeon.report.evaluation import evaluation_page
-from surgeon.report.page import sweep_page
+from surgeon.report.sweep import sweep_page
 from surgeon.report.training import training_page
 from surgeon.results import Ensemble, Evaluation, FineTuning, Sweep
 from tests.unit.ensemble_record import NAMES, ensemble

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from surgeon.report import svg
-from surgeon.report.curves import spots, sweep_in_terminal, sweep_picture
-from surgeon.report.page import sweep_page
+from surgeon.report import chart
+from surgeon.report.curves import spots, sweep_in_terminal
+from surgeon.report.sweep import sweep_page, sweep_picture
 from surgeon.report.wording import DROPPED, figure, gain_text, short_gain_text
 from surgeon.results import Gain, Learned, Learning, Point, Sweep
 from tests.unit.sweep_record import CHOSEN, figures, gain, point, points, settings, sweep
@@ -296,8 +296,8 @@ def test_tables_and_charts_are_accessible() -> None:
     identifiers = page.values("id")
     assert len(identifiers) == len(set(identifiers))
     assert len(charts) == 4
-    for chart in charts:
-        assert set((chart["aria-labelledby"] or "").split()) <= set(identifiers)
+    for one in charts:
+        assert set((one["aria-labelledby"] or "").split()) <= set(identifiers)
 
 
 def test_layers_of_one_number_have_bars_without_whiskers() -> None:
@@ -328,7 +328,7 @@ def test_layers_of_one_number_have_bars_without_whiskers() -> None:
     ],
 )
 def test_ticks_are_round_numbers(low: float, high: float, texts: list[str]) -> None:
-    assert svg.tick_texts(svg.ticks(low, high)) == texts
+    assert chart.tick_texts(chart.round_numbers(low, high)) == texts
 
 
 def test_values_far_worse_do_not_flatten_the_gains() -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from surgeon.commands.finetune import finishing
 from surgeon.core.errors import SurgeonError
-from surgeon.report import svg
+from surgeon.report import chart
 from surgeon.report.training import training_page, training_picture
 from surgeon.results import FineTuning
 from tests.unit.test_report_sweep import Page, numbers_in
@@ -208,8 +208,8 @@ def test_small_learning_rates_have_short_numbers_at_the_axis() -> None:
     [(1, ["1"]), (3, ["1", "2", "3"]), (10, ["2", "4", "6", "8", "10"]), (200, ["0", "50", "100", "150", "200"])],
 )
 def test_epochs_are_counted_in_whole_numbers(last: int, texts: list[str]) -> None:
-    low, high = svg.padded([1, last], 0.03)
-    assert svg.tick_texts(svg.ticks(low, high, whole=True)) == texts
+    low, high = chart.padded([1, last], 0.03)
+    assert chart.tick_texts(chart.round_numbers(low, high, whole=True)) == texts
 
 
 def test_charts_hold_only_finite_coordinates(record: FineTuning) -> None:
@@ -246,8 +246,8 @@ def test_tables_and_charts_are_accessible() -> None:
     assert len(identifiers) == len(set(identifiers))
     charts = [attributes for tag, attributes in page.tags if tag == "svg" and attributes.get("role") == "img"]
     assert len(charts) == 3
-    for chart in charts:
-        assert set((chart["aria-labelledby"] or "").split()) <= set(identifiers)
+    for one in charts:
+        assert set((one["aria-labelledby"] or "").split()) <= set(identifiers)
 
 
 def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

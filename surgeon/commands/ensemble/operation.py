@@ -15,7 +15,7 @@ from surgeon.commands.ensemble.greedy import choose_members
 from surgeon.commands.ensemble.prediction import Predictor, Progress
 from surgeon.commands.ensemble.soup import average_weights, check_alike
 from surgeon.commands.ensemble.verdict import in_sentences
-from surgeon.core.atomic import check_destination, staged
+from surgeon.core.atomic import staged
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
@@ -45,15 +45,12 @@ class EnsembleRequest:
     statistics_split: str = "train"
     statistics_images: int = 2048
     output: Path | None = None
-    overwrite: bool = False
 
 
 def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progress: Progress) -> Ensemble:
     """Measure every member and their average on the same images, and write what was found."""
     start = time.perf_counter()
     processes = Processes.launched()
-    if request.output is not None:
-        check_destination(request.output, request.overwrite)
     if request.soup:
         check_alike(members)
     images = open_images(request.task)

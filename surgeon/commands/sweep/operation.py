@@ -21,8 +21,7 @@ from surgeon.measuring.runner import Progress, Runner
 from surgeon.measuring.setup import Request, Task, open_images, prepare
 from surgeon.metrics import metrics
 from surgeon.models.sources import LoadedModel
-from surgeon.report.curves import sweep_picture
-from surgeon.report.page import sweep_page
+from surgeon.report.sweep import sweep_page, sweep_picture
 from surgeon.results import Learning, Method, Sweep
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.branches import how_to_mix

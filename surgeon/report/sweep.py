@@ -1,42 +1,54 @@
-"""The result of a sweep as a web page."""
+"""The result of a sweep as a picture and as a web page."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgeon.report import svg, wording
+from surgeon.report.chart import Chart, Mark, Range, Series, padded
 from surgeon.report.curves import Spot, gaps, not_drawn, original_value, panels, series_name, spots, without_a_place
 from surgeon.report.frame import heading, render
+from surgeon.report.png import save_picture
 
 if TYPE_CHECKING:
     from surgeon.results import Learned, Point, Sweep
 
 
+def sweep_picture(sweep: Sweep, path: Path) -> None:
+    """Accuracy, both cross-entropies and the metric that was swept by, one beside the other as a PNG."""
+    title = f"{sweep.model} on {sweep.data} ({sweep.split}, {sweep.choosing_images:,} images)"
+    save_picture(title, _curve_charts(sweep), path)
+
+
 def sweep_page(sweep: Sweep) -> str:
     """The whole result of a sweep as one HTML page."""
-    charts = [*(_curve_chart(sweep, names) for names in panels(sweep)), _gain_chart(sweep)]
     return render(
         "sweep.html.j2",
         sweep,
         sweep=sweep,
-        charts=[chart for chart in charts if chart],
+        charts=svg.drawings([*_curve_charts(sweep), *_gain_chart(sweep)]),
         learned=[_LearnedView(sweep, one) for one in sweep.learned],
         facts=_facts(sweep),
     )
 
 
-def _curve_chart(sweep: Sweep, names: Sequence[str]) -> svg.Chart | None:
+def _curve_charts(sweep: Sweep) -> list[Chart]:
+    return [_curve_chart(sweep, names) for names in panels(sweep)]
+
+
+def _curve_chart(sweep: Sweep, names: Sequence[str]) -> Chart:
     factor, unit = (100, "%") if wording.is_share(names[0]) else (1, "")
     series = [_series(sweep, name, names, factor) for name in names]
     drawn = {mark.x for one in series for mark in one.marks}
     elsewhere = {value for name in names for value in without_a_place(sweep, name)}
-    return svg.line_chart(
+    return Chart(
         names[0],
         heading(wording.label(names[0])),
+        sweep.axis,
         series,
-        x_label=sweep.axis,
         chosen=sweep.chosen,
         unit=unit,
         x_range=_swept_range(sweep),
@@ -45,10 +57,10 @@ def _curve_chart(sweep: Sweep, names: Sequence[str]) -> svg.Chart | None:
     )
 
 
-def _series(sweep: Sweep, name: str, names: Sequence[str], factor: int) -> svg.Series:
+def _series(sweep: Sweep, name: str, names: Sequence[str], factor: int) -> Series:
     placed = spots(sweep, name)
     level = original_value(sweep, name)
-    return svg.Series(
+    return Series(
         name=series_name(name, names),
         marks=[_mark(sweep, name, spot, factor) for spot in placed],
         level=None if level is None else factor * level,
@@ -56,15 +68,15 @@ def _series(sweep: Sweep, name: str, names: Sequence[str], factor: int) -> svg.S
     )
 
 
-def _swept_range(sweep: Sweep) -> svg.Range:
+def _swept_range(sweep: Sweep) -> Range:
     """The same for all charts, whatever can be drawn in them."""
-    return svg.padded([point.value for point in sweep.points], 0.03)
+    return padded([point.value for point in sweep.points], 0.03)
 
 
-def _mark(sweep: Sweep, metric: str, spot: Spot, factor: int) -> svg.Mark:
+def _mark(sweep: Sweep, metric: str, spot: Spot, factor: int) -> Mark:
     scaled, name = spot.scaled(factor), wording.label(metric)
     shown = wording.figure(metric, spot.height)
-    return svg.Mark(
+    return Mark(
         x=spot.value,
         y=scaled.height,
         interval=scaled.interval,
@@ -79,35 +91,37 @@ def _about(point: Point) -> str:
     return f", estimated from {point.metrics.images:,} images, then {point.dropped}" if point.dropped else ""
 
 
-def _gain_chart(sweep: Sweep) -> svg.Chart | None:
-    """Every value against the original on the same images, close enough to see what is beyond noise."""
+def _gain_chart(sweep: Sweep) -> list[Chart]:
+    """Every value against the original on the same images, close enough to see what is beyond noise; if any."""
     marks = [mark for point in sweep.points if (mark := _gain_mark(sweep, point))]
     if all(mark.x == sweep.original for mark in marks):
-        return None
+        return []
     direction = "higher" if sweep.higher_is_better else "lower"
     points = ", points" if wording.is_share(sweep.metric) else ""
     drawn = {mark.x for mark in marks}
     measured = {mark.x for mark in marks if not mark.hollow}
-    return svg.line_chart(
+    series = Series(f"against the original; {direction} is better", marks, 0.0, gaps(sweep, measured))
+    chart = Chart(
         "gain",
         f"Change in {wording.label(sweep.metric)}{points}",
-        [svg.Series(f"against the original; {direction} is better", marks, 0.0, gaps(sweep, measured))],
-        x_label=sweep.axis,
+        sweep.axis,
+        [series],
         chosen=sweep.chosen,
         x_range=_swept_range(sweep),
         y_range=_close_up(marks, sweep.higher_is_better),
         left_out=[point.value for point in sweep.points if point.value not in drawn],
     )
+    return [chart]
 
 
-def _gain_mark(sweep: Sweep, point: Point) -> svg.Mark | None:
+def _gain_mark(sweep: Sweep, point: Point) -> Mark | None:
     gain, factor = point.gain, 100 if wording.is_share(sweep.metric) else 1
     if gain is None:
         return _original_mark(sweep) if point.value == sweep.original else None
     if not math.isfinite(gain.difference):
         return None
     bounded = math.isfinite(gain.low) and math.isfinite(gain.high)
-    return svg.Mark(
+    return Mark(
         x=point.value,
         y=factor * gain.difference,
         interval=(factor * gain.low, factor * gain.high) if bounded else None,
@@ -118,13 +132,12 @@ def _gain_mark(sweep: Sweep, point: Point) -> svg.Mark | None:
     )
 
 
-def _original_mark(sweep: Sweep) -> svg.Mark:
+def _original_mark(sweep: Sweep) -> Mark:
     chosen = sweep.chosen == sweep.original
-    text = f"{sweep.axis} {sweep.original:g}: the original"
-    return svg.Mark(x=sweep.original, y=0.0, interval=None, hollow=False, chosen=chosen, exact=0.0, text=text)
+    return Mark(sweep.original, 0.0, 0.0, f"{sweep.axis} {sweep.original:g}: the original", chosen=chosen)
 
 
-def _close_up(marks: Sequence[svg.Mark], higher_is_better: bool) -> svg.Range | None:
+def _close_up(marks: Sequence[Mark], higher_is_better: bool) -> Range | None:
     """A range that shows what may be better, where values that are far worse would flatten it; else None."""
     sign = 1 if higher_is_better else -1
     edges = [sign * edge for mark in marks for edge in (mark.y, *(mark.interval or ()))]
@@ -143,12 +156,10 @@ class _LearnedView:
         self.layers = [(name, *_spread(alphas)) for name, alphas in learned.alphas.items()]
         self.gap = learned.gain_choosing - learned.gain_confirming
         marks = [
-            svg.Mark(
+            Mark(
                 x=index,
                 y=mean,
                 interval=(low, high) if low < high else None,
-                hollow=False,
-                chosen=False,
                 exact=mean,
                 text=f"{name}: {mean:.3f}" + (f" ({low:.3f} to {high:.3f})" if low < high else ""),
             )
@@ -158,7 +169,7 @@ class _LearnedView:
         title = f"{sweep.axis.capitalize()} learned {learned.kind}"
         x_label = f"{len(self.layers)} layers in the network's order"
         key = f"learned-{learned.kind}"
-        self.chart = svg.bar_chart(key, title, marks, x_label=x_label, base=sweep.original) if marks else None
+        self.charts = svg.drawings([Chart(key, title, x_label, bars=marks, base=sweep.original, table="layers")])
 
 
 def _spread(alphas: float | tuple[float, ...]) -> tuple[float, float, float]:
