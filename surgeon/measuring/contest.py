@@ -21,7 +21,7 @@ from surgeon.metrics.interval import Z95
 from surgeon.results import Gain, Method
 
 # The share of the images after which a round ends, how many there must have been, and the share of settings that go on.
-RACE = ((0.08, 250, 1 / 2), (0.16, 500, 1 / 4), (0.35, 1000, 1 / 9))
+RACE: tuple[tuple[float, int, float], ...] = ((0.08, 250, 1 / 2), (0.16, 500, 1 / 4), (0.35, 1000, 1 / 9))
 FEWEST_RUNNING = 2
 BEATEN = 3.0  # standard errors of the paired difference: one honest value in 700 is lost
 
