@@ -553,7 +553,7 @@ def test_parts_of_a_batch_add_up_to_it(tmp_path: Path) -> None:
 def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path) -> None:
     options = (*QUICK, "--no-pretrained", "--bn", "ghost:size=5")
     whole = document(*options, "-o", tmp_path / "one")
-    launch = [command()[0], "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29655"]
+    launch = [command()[0], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     arguments = [str(argument) for argument in (*options, "-o", tmp_path / "two")]
     finished = subprocess.run(
         [*launch, "-m", "surgeon", *arguments],
@@ -569,7 +569,7 @@ def test_two_processes_have_the_loss_curve_of_one(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes")
 def test_two_processes_go_on_as_if_they_had_not_been_killed(tmp_path: Path) -> None:
     """They save at the same step whatever their clocks say, each with its own statistics and sums."""
-    launch = [command()[0], "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29656"]
+    launch = [command()[0], "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
     def train(run: str, step: int, *options: str) -> subprocess.CompletedProcess[str]:
         program = tmp_path / f"{run}.py"
