@@ -1,4 +1,4 @@
-"""The bundled digits: the numbers of scikit-learn's copy, in the splits of every figure that was published with them."""
+"""The bundled digits: the numbers of scikit-learn's copy, in the splits of every published figure."""
 
 from __future__ import annotations
 
