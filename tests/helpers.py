@@ -1,4 +1,4 @@
-"""What several test files need: random layers, a small network, and the formulas written out by hand."""
+"""What several test files need: random layers, a small network, and what must not change about one."""
 
 from __future__ import annotations
 
@@ -95,28 +95,3 @@ class Snapshot:
         for name, (pointer, value) in before["tensors"].items():
             assert after["tensors"][name][0] == pointer, f"{name} was moved"
             assert torch.equal(after["tensors"][name][1], value), f"{name} was changed"
-
-
-def mixed_moments_reference(x: Tensor, layer: nn.Module, alpha: float | Tensor) -> tuple[Tensor, Tensor]:
-    """The paper's formula, literally, in float64: mix E[x] and E[x^2], subtract the squared mean."""
-    x = x.double()
-    mean, var = _columns(x, layer.running_mean, layer.running_var)
-    share = _columns(x, alpha)[0] if isinstance(alpha, Tensor) else alpha
-    positions = tuple(range(2, x.dim()))
-    own, own_square = (t.mean(positions, keepdim=True) if positions else t for t in (x, x.square()))
-    mixed = share * own + (1 - share) * mean
-    mixed_square = share * own_square + (1 - share) * (var + mean.square())
-    return mixed, mixed_square - mixed.square()
-
-
-def example_weighted_reference(x: Tensor, layer: nn.Module, alpha: float | Tensor, eps: float = 1e-5) -> Tensor:
-    mean, var = mixed_moments_reference(x, layer, alpha)
-    y = (x.double() - mean) / (var + eps).sqrt()
-    if layer.weight is not None:
-        y = y * _columns(x, layer.weight)[0]
-    return y if layer.bias is None else y + _columns(x, layer.bias)[0]
-
-
-def _columns(x: Tensor, *tensors: Tensor) -> list[Tensor]:
-    """Values per channel in float64, shaped for broadcasting against x."""
-    return [t.detach().double().reshape(1, -1, *[1] * (x.dim() - 2)) for t in tensors]

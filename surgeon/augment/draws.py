@@ -38,12 +38,11 @@ class Draws:
 
     def lam(self, count: int, alpha: float) -> Tensor:
         """The own share of each example, from Beta(alpha, alpha)."""
-        import torch
+        from surgeon.core.private import beta_draws
 
         if alpha == 1:
             return self.uniform(count)
-        both = torch.full((count, 2), alpha, device=self.source)
-        return torch._sample_dirichlet(both, generator=self.generator)[:, 0].to(self.device)
+        return beta_draws(count, alpha, self.generator, self.source).to(self.device)
 
     def below(self, bound: Tensor) -> Tensor:
         """One whole number for each bound, from 0 to the bound without it; whole floats, as the bounds are."""

@@ -37,6 +37,7 @@ from surgeon.checkpoint.record import (
 )
 from surgeon.core.atomic import check_destination, staged
 from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.core.private import with_metadata
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import surgical_layers
 from surgeon.models.allocation import bounded_by
@@ -194,8 +195,7 @@ def _fill(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
         if name in state:
             tensor.data = tensor.data.to(state[name].dtype)
     # The layers' versions, which safetensors does not keep, are those of the code that wrote the file.
-    versioned = OrderedDict(state)
-    versioned._metadata = getattr(model.state_dict(), "_metadata", None)  # type: ignore[attr-defined]
+    versioned = with_metadata(OrderedDict(state), model.state_dict())
     try:
         model.load_state_dict(versioned, strict=True)
     except RuntimeError as error:

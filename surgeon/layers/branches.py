@@ -19,8 +19,7 @@ from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any
 
-import torch
-
+from surgeon.core.private import after_backward, asking_node, current_backward, next_node
 from surgeon.layers import native
 from surgeon.layers.recomputation import recomputing
 
@@ -46,7 +45,7 @@ class _Changes:
     def note(self, branch: Branch) -> None:
         if len(self.nodes) >= KEPT:
             del self.nodes[: KEPT // 2], self.branches[: KEPT // 2]
-        self.nodes.append(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
+        self.nodes.append(next_node())
         self.branches.append(branch)
 
     def at(self, node: int) -> Branch:
@@ -59,7 +58,7 @@ class Router:
     def __init__(self) -> None:
         self._branch: ContextVar[Branch | None] = ContextVar("branch", default=None)
         self._changes: dict[int, _Changes] = {}
-        self._recomputed: dict[int, tuple[int, Branch]] = {}
+        self._recomputed: dict[int, tuple[int | None, Branch]] = {}
         self._everywhere: Branch | None = None
         self._last_everywhere: Branch | None = None
 
@@ -81,14 +80,14 @@ class Router:
     def _of_first_pass(self) -> Branch:
         if self._last_everywhere is not None:  # the passes of threads that are gone
             return self._last_everywhere
-        thread, backward = threading.get_ident(), torch._C._current_graph_task_id()
+        thread, backward = threading.get_ident(), current_backward()
         if thread in self._recomputed and self._recomputed[thread][0] != backward:
             return self._recomputed[thread][1]  # a backward pass within a recomputation: its nodes are new ones
         changes = self._changes.get(thread) or next(iter(self._changes.values()), None)
-        node = torch._C._current_autograd_node()
-        branch = self._asked_for() if changes is None or node is None else changes.at(node._sequence_nr())
+        node = asking_node()
+        branch = self._asked_for() if changes is None or node is None else changes.at(node)
         if thread not in self._recomputed:
-            torch.autograd.Variable._execution_engine.queue_callback(self._recomputed.clear)
+            after_backward(self._recomputed.clear)
         self._recomputed[thread] = backward, branch
         return branch
 

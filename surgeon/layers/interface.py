@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import metadata_of_state
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -91,9 +92,9 @@ class BatchNormInterface(nn.Module):
             return "mixes each example's own statistics into the running ones (alpha > 0)"
         if self.channel_groups != self.num_features:
             return "shares statistics within groups of channels"
-        if self._modules.get("aux") is not None:
+        if getattr(self, "aux", None) is not None:
             return "has an auxiliary branch"
-        added = [name for name, child in self._modules.items() if child is not None and name not in ("drop", "act")]
+        added = [name for name, child in self.named_children() if name not in ("drop", "act")]
         return f"has a part of its own ({added[0]})" if added else ""
 
     def reset_running_stats(self) -> None:
@@ -104,7 +105,7 @@ class BatchNormInterface(nn.Module):
         self.running_var.fill_(1)
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.zero_()
-        if (reset := getattr(self._modules.get("modes"), "reset_running_stats", None)) is not None:
+        if (reset := getattr(getattr(self, "modes", None), "reset_running_stats", None)) is not None:
             reset()
 
     def reset_parameters(self) -> None:
@@ -118,7 +119,7 @@ class BatchNormInterface(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        if (metadata := getattr(destination, "_metadata", None)) is not None:
+        if (metadata := metadata_of_state(destination)) is not None:
             settings = {"alpha": self.alpha_values, "channel_groups": self.channel_groups}
             metadata.setdefault(prefix[:-1], {})[SETTINGS] = settings
 

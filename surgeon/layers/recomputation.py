@@ -11,10 +11,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from surgeon.core.private import current_backward
+
 
 def recomputing() -> bool:
     """Whether this forward is a part of a backward pass."""
-    return bool(torch._C._current_graph_task_id() != -1)
+    return current_backward() is not None
 
 
 class Repeatable:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
+from surgeon.core.private import suggest_memory_format
 from surgeon.layers import native
 from surgeon.layers.differentiation import differentiable_gradients
 

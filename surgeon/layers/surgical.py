@@ -15,9 +15,9 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import BatchNorm
 from surgeon.layers import native, statistics, symbolic
 from surgeon.layers.branches import Branch, Router
 from surgeon.layers.checks import DIMENSIONS, check_alpha, check_dimensions
@@ -186,8 +186,8 @@ class SurgicalNorm(BatchNormInterface):
     def forward(self, x: Tensor) -> Tensor:
         y = symbolic.step(normalise_by_branch, self, x)
         for name in ("drop", "act"):
-            if name in self._modules:
-                y = getattr(self, name)(y)
+            if (step := getattr(self, name, None)) is not None:
+                y = step(y)
         return y
 
     def normalise(self, x: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ def is_whole_layer(module: nn.Module) -> TypeGuard[SurgicalNorm]:
     return isinstance(module, SurgicalNorm) and not isinstance(module, AuxiliaryNorm)
 
 
-class AuxiliaryNorm(SurgicalNorm, _BatchNorm):  # type: ignore[misc, override]
+class AuxiliaryNorm(SurgicalNorm, BatchNorm):  # type: ignore[misc, override]
     """The second branch of a split layer: tensors of its own, everything else as in the layer it stands beside."""
 
     def reset_running_stats(self) -> None:

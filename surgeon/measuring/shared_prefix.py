@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surgeon.core.private import compiled_from, times_written
+
 
 class SharedPrefix:
     """Repeats a network on the same images while only some of its layers change between the passes."""
@@ -74,7 +76,7 @@ class _Once:
 
 def _traced(model: nn.Module, changing: frozenset[nn.Module], images: Tensor) -> tuple[Tensor, tuple[nn.Module, ...]]:
     """A whole pass, and the outermost modules that are done, for good, before the first changing layer begins."""
-    if isinstance(model, torch._dynamo.OptimizedModule):  # hooks would break its graph
+    if compiled_from(model) is not None:  # hooks would break its graph
         return model(images.clone()), ()
     trace = _Trace(changing)
     handles = [module.register_forward_pre_hook(trace.begin) for module in model.modules()]
@@ -112,7 +114,7 @@ class _Trace:
 
     def end(self, module: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, Tensor) and not self.reached:
-            self.outputs[module] = (output, output.clone(), _writes(output))
+            self.outputs[module] = (output, output.clone(), times_written(output))
 
     def outermost_repeatable(self) -> tuple[nn.Module, ...]:
         repeatable = [m for m, pair in self.outputs.items() if self.calls[m] == 1 and _left_alone(*pair)]
@@ -120,12 +122,8 @@ class _Trace:
         return tuple(module for module in repeatable if module not in inner)
 
 
-def _writes(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
-
-
 def _left_alone(output: Tensor, as_given: Tensor, writes: int) -> bool:
     """Whether nothing that came later has written into an output, as in-place activations do."""
-    if _writes(output) != writes:  # also where it made no difference to these images
+    if times_written(output) != writes:  # also where it made no difference to these images
         return False
     return torch.equal(output, as_given) or bool(((output == as_given) | (output.isnan() & as_given.isnan())).all())

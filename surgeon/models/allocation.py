@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import TorchDispatchMode
 
 SLACK_BYTES = 1 << 28
 MORE_THAN_ITS_FILE = 16

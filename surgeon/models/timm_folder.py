@@ -46,12 +46,13 @@ def check_timm_folder(folder: Path) -> int:
 def folder_arguments(name: str) -> dict[str, Any]:
     """Arguments that a timm folder, `local-dir:PLACE` or `hf-hub:PLACE`, keeps beside its weights."""
     from timm.models import load_model_config_from_hf
-    from timm.models._hub import load_model_config_from_path
+
+    from surgeon.core.private import timm_config
 
     kind, _, place = name.partition(":")
     if not place:
         return {}
-    load = load_model_config_from_path if kind == "local-dir" else load_model_config_from_hf
+    load = timm_config if kind == "local-dir" else load_model_config_from_hf
     _, architecture, arguments = load(place)
     check_source("timm", architecture, arguments or {})
     return dict(arguments or {})

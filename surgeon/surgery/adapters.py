@@ -17,11 +17,11 @@ from timm.layers.norm import GroupNorm, GroupNorm1
 from timm.layers.norm_act import BatchNormAct2d, FrozenBatchNormAct2d, GroupNormAct, SyncBatchNormAct
 from timm.models.levit import LinearNorm
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import BatchNorm, InstanceNorm
 from surgeon.inserts import PREFIX
 from surgeon.layers.kinds import (
     SurgicalBatchNorm1d,
@@ -126,11 +126,11 @@ def _looks_like_norm(module: nn.Module) -> bool:
 
 def is_batch_norm(module: nn.Module) -> bool:
     """Whether a module is a BatchNorm of any kind, rewritten or unknown ones included."""
-    if isinstance(module, SurgicalNorm | _BatchNorm):
+    if isinstance(module, SurgicalNorm | BatchNorm):
         return True
     # Frozen and third-party layers share no base class, but keep these buffers.
     tracks = isinstance(getattr(module, "running_mean", None), Tensor)
-    return tracks and not isinstance(module, nn.modules.instancenorm._InstanceNorm)
+    return tracks and not isinstance(module, InstanceNorm)
 
 
 def to_surgical(layer: NormLayer) -> SurgicalNorm:

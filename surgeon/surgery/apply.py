@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.core.private import children_of, compiled_from
 from surgeon.inserts import inserts
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
@@ -123,7 +124,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, DataParallel | DistributedDataParallel):
             model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):  # of torch.compile
+        elif (inner := compiled_from(model)) is not None:
             model = inner
         else:
             return model
@@ -167,8 +168,8 @@ def _check_layer(original: nn.Module, norm: SurgicalNorm, operation: Operation) 
 def _replace(model: nn.Module, replacements: dict[nn.Module, nn.Module]) -> nn.Module:
     """Exchange modules wherever they are referred to, shared ones in every place."""
     for parent in list(model.modules()):
-        for name, child in parent._modules.items():
+        for name, child in children_of(parent).items():
             if child in replacements:
-                parent._modules[name] = replacements[child]
+                children_of(parent)[name] = replacements[child]
     exchange_references(model, replacements)
     return replacements.get(model, model)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import hooks_of, remove_hooks
 from surgeon.layers.branches import Branch, Router
 from surgeon.layers.statistics import Statistics, share_within_groups
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
@@ -108,8 +109,7 @@ def mix_branches(model: nn.Module, share: float | None, mixing: Mixing | str = M
         _check_share(share)
     temperature = temperature_of(model)
     set_temperature(model, None)
-    for key in [key for key, hook in model._forward_hooks.items() if isinstance(hook, MixBranches)]:
-        del model._forward_hooks[key]
+    remove_hooks(model, MixBranches)
     if share:
         split_layers(model)
         model.register_forward_hook(MixBranches(share, Mixing(mixing)))
@@ -123,7 +123,7 @@ def _check_share(share: float) -> None:
 
 def mix_of(model: nn.Module) -> MixBranches | None:
     """How the network mixes its branches, if it does."""
-    return next((hook for hook in model._forward_hooks.values() if isinstance(hook, MixBranches)), None)
+    return next(iter(hooks_of(model, MixBranches)), None)
 
 
 def prediction_by(model: nn.Module) -> str | None:

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import BatchNorm
 from surgeon.layers.running import evaluating
 from surgeon.layers.surgical import SurgicalNorm
 
@@ -37,7 +37,7 @@ def collect_statistics(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
     return model
 
 
-def _state(layer: SurgicalNorm | _BatchNorm) -> dict[str, Any]:
+def _state(layer: SurgicalNorm | BatchNorm) -> dict[str, Any]:
     """What collecting changes of a layer, as it is now."""
     names = ("running_mean", "running_var", "num_batches_tracked", "momentum", "training", "track_running_stats")
     values = {name: getattr(layer, name) for name in names}
@@ -60,10 +60,10 @@ def _average_batches(model: nn.Module, layers: list[SurgicalNorm], batches: Iter
 def _lacks_statistics(module: nn.Module) -> bool:
     if isinstance(module, SurgicalNorm):
         return not module.has_statistics
-    return isinstance(module, _BatchNorm) and module.running_mean is None
+    return isinstance(module, BatchNorm) and module.running_mean is None
 
 
-def make_room(layer: SurgicalNorm | _BatchNorm) -> None:
+def make_room(layer: SurgicalNorm | BatchNorm) -> None:
     """Give a layer running statistics at their initial values if it has none."""
     if layer.running_mean is not None:
         return

@@ -9,6 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from surgeon.core.private import BatchNorm
 from surgeon.layers.running import evaluating, flatten
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.norms.mode.layer import ModeStatistics
@@ -124,7 +125,7 @@ def _report(layer: adapters.NormLayer, norm_free_path: bool | None) -> LayerRepo
 def statistics_health(module: nn.Module) -> list[str]:
     """What is wrong with a layer's statistics and parameters; empty if nothing is."""
     found = [f"{part}{problem}" for part, tensors in _parts(module) for problem in _problems(tensors)]
-    untracked = isinstance(module, nn.modules.batchnorm._BatchNorm | SurgicalNorm) and module.running_var is None
+    untracked = isinstance(module, BatchNorm | SurgicalNorm) and module.running_var is None
     return [*found, "no running statistics"] if untracked else found
 
 

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import BatchNorm
 from surgeon.layers.branches import Branch
 from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import Statistics, mix, wide
@@ -73,7 +73,7 @@ def _is_restated(layer: nn.Module) -> bool:
     if isinstance(layer, SurgicalNorm):
         whole = is_whole_layer(layer) and layer.whole_rule is None
         return whole and layer.running_mean is not None and not layer.frozen
-    return isinstance(layer, _BatchNorm) and layer.running_mean is not None
+    return isinstance(layer, BatchNorm) and layer.running_mean is not None
 
 
 def _buffers(layer: nn.Module) -> Statistics:

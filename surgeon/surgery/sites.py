@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.private import children_of
 from surgeon.inserts import PREFIX, Insert, InsertConfig, inserts
 from surgeon.inserts.base import RESIDUAL
 from surgeon.layers.running import evaluate_once
@@ -149,7 +150,7 @@ def _stem(model: nn.Module) -> Site:
 def _sibling_before(model: nn.Module, name: str) -> str | None:
     """What comes before a module of a plain sequence."""
     parent, _, own = name.rpartition(".")
-    siblings = list(model.get_submodule(parent)._modules)
+    siblings = list(children_of(model.get_submodule(parent)))
     index = siblings.index(own)
     if not _is_plain_sequence(model.get_submodule(parent)) or index == 0:
         return None
@@ -159,13 +160,13 @@ def _sibling_before(model: nn.Module, name: str) -> str | None:
 def _inner(model: nn.Module, name: str, place: Place) -> Site:
     """The innermost module with the same input or output: a sequence would run a unit as one of its steps."""
     module = model.get_submodule(name)
-    while _goes_through_children(module) and len(module._modules):
-        child = list(module._modules)[0 if place is Place.INPUT else -1]
+    while _goes_through_children(module) and children_of(module):
+        child = list(children_of(module))[0 if place is Place.INPUT else -1]
         name, module = f"{name}.{child}".lstrip("."), getattr(module, child)
     if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
         raise SurgeonError(
             f"A unit cannot be put into {name!r}, a {type(module).__name__} that runs its parts by itself.",
-            f"Name one of them, e.g. site={name}.{next(iter(module._modules), '')}.",
+            f"Name one of them, e.g. site={name}.{next(iter(children_of(module)), '')}.",
         )
     return name, place
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import hooks_of, remove_hooks
 
 
 class DivideLogits:
@@ -27,8 +28,7 @@ class DivideLogits:
 
 def set_temperature(model: nn.Module, temperature: float | None) -> None:
     """Divide the network's logits by a temperature from now on; None takes it away."""
-    for key in [key for key, hook in model._forward_hooks.items() if isinstance(hook, DivideLogits)]:
-        del model._forward_hooks[key]
+    remove_hooks(model, DivideLogits)
     if temperature is None:
         return
     if not temperature > 0:
@@ -38,5 +38,4 @@ def set_temperature(model: nn.Module, temperature: float | None) -> None:
 
 def temperature_of(model: nn.Module) -> float | None:
     """What the network's logits are divided by, if anything."""
-    hooks = (hook for hook in model._forward_hooks.values() if isinstance(hook, DivideLogits))
-    return next((hook.temperature for hook in hooks), None)
+    return next((hook.temperature for hook in hooks_of(model, DivideLogits)), None)

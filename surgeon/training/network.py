@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import BatchNorm
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
@@ -21,7 +22,7 @@ from surgeon.surgery.residual import has_residual_addition
 from surgeon.surgery.temperature import set_temperature
 from surgeon.training.recipe import Recipe
 
-NORMS = (SurgicalNorm, nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+NORMS = (SurgicalNorm, BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
 def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
@@ -174,13 +175,14 @@ def layers_of(model: nn.Module) -> dict[str, int]:
     Layers are timm's: those it knows of its own networks, and of others, every twelve tensors and the head. What
     surgery has added comes right after what it was added to and belongs to the same layer.
     """
-    from timm.models._manipulate import group_with_matcher
-    from timm.optim._param_groups import auto_group_layers
+    from timm.models import group_parameters
+    from timm.optim import auto_group_layers
 
     added = _added_by_surgery(model)
     original = [(name, parameter) for name, parameter in model.named_parameters() if parameter not in added]
     if (group_matcher := getattr(model, "group_matcher", None)) is not None:
-        numbers = group_with_matcher(iter(original), group_matcher(coarse=False), reverse=True)
+        described = SimpleNamespace(named_parameters=lambda: iter(original))
+        numbers = group_parameters(described, group_matcher(coarse=False), reverse=True)  # type: ignore[arg-type]
     else:
         heads = head_of(model)
         prefixes = tuple(f"{name}." for name, module in model.named_modules() if module in heads)
@@ -208,7 +210,7 @@ def has_residual_path(loaded: LoadedModel) -> bool:
 
     Where the code of no block can be followed, an addition written in one of them is taken for such.
     """
-    batch_norms = (SurgicalNorm, nn.modules.batchnorm._BatchNorm)
+    batch_norms = (SurgicalNorm, BatchNorm)
     return any(isinstance(module, batch_norms) for module in loaded.model.modules()) and has_residual_addition(
         loaded.model
     )

@@ -80,17 +80,17 @@ def _check_views(name: str) -> None:
 
 
 def _check_optimizer(name: str) -> None:
-    from timm.optim._optim_factory import default_registry, list_optimizers
+    from timm.optim import get_optimizer_class, get_optimizer_info, list_optimizers
 
     known = [str(one) for one in list_optimizers()]
     common = "Common ones are sgd, adamw, lamb and lion."
     if name.lower() not in known:
         raise SurgeonError(f"There is no optimiser {name!r} in timm.", did_you_mean(name, known) or common)
-    optimizer = default_registry.get_optimizer_info(name)
+    optimizer = get_optimizer_info(name)
     if optimizer.second_order:
         raise SurgeonError(f"The optimiser {name!r} needs second derivatives, which training does not take.", common)
     try:
-        default_registry.get_optimizer_class(name)
+        get_optimizer_class(name)
     except (AssertionError, ImportError):
         package = str(optimizer.opt_class).partition(".")[0]
         told = f"The optimiser {name!r} needs an NVIDIA GPU and the package {package}, which are not both here."

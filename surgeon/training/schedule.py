@@ -56,9 +56,9 @@ class Rates:
 
 def make_optimizer(groups: list[dict[str, Any]], recipe: Recipe) -> Any:
     """An optimiser of timm's; without momentum there is none to be Nesterov's."""
-    from timm.optim._optim_factory import create_optimizer_v2, default_registry
+    from timm.optim import create_optimizer_v2, get_optimizer_info
 
-    chosen = default_registry.get_optimizer_info(recipe.optimizer)
+    chosen = get_optimizer_info(recipe.optimizer)
     plain: dict[str, Any] = (
         {"nesterov": False} if recipe.momentum == 0 and "nesterov" in (chosen.defaults or {}) else {}
     )

@@ -20,8 +20,9 @@ from surgeon.augment.base import Kind, augments
 from surgeon.inserts.selfnorm.layer import SelfNorm
 from surgeon.layers import native
 from surgeon.surgery.apply import convert
-from tests.contract.test_norm_contract import CHANNELS, Specs, every_rewrite, make
+from tests.contract.test_norm_contract import CHANNELS, EVERY, Specs, every_rewrite, make
 from tests.helpers import randn, randomise
+from tests.pairs import in_pairs
 
 both_modes = pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 with_and_without_gradients = pytest.mark.parametrize("recording", [True, False], ids=["gradients", "none"])
@@ -64,6 +65,7 @@ LAZY: dict[str, Callable[[Tensor], Tensor]] = {
     "imaginary part of a conjugate": imaginary_part_of_a_conjugate,
     "zero tensor": lambda x: torch._efficientzerotensor(x.shape),
 }
+PATHS = ["training", "training with gradients", "evaluation", "evaluation with gradients"]
 every_lazy_tensor = pytest.mark.parametrize("lazy", LAZY)
 
 
@@ -99,9 +101,7 @@ def test_make_fx_records_what_a_layer_computes() -> None:
     assert sum(node.op == "call_function" for node in graph.graph.nodes) > 3
 
 
-@pytest.mark.parametrize("pre_dispatch", [False, True])
-@pytest.mark.parametrize("tracing", ["real", "fake", "symbolic"])
-@every_rewrite
+@in_pairs(specs=EVERY, tracing=["real", "fake", "symbolic"], pre_dispatch=[False, True])
 def test_a_graph_of_evaluation_computes_the_same(specs: Specs, tracing: str, pre_dispatch: bool) -> None:
     layer, x = make()
     converted = convert(layer, *specs)
@@ -137,11 +137,13 @@ def test_fake_tensors_stay_fake(specs: Specs, training: bool) -> None:
     assert y.shape == x.shape
 
 
-@every_lazy_tensor
-@both_modes
-@with_and_without_gradients
-@every_rewrite
-def test_layers_take_lazy_tensors(specs: Specs, recording: bool, training: bool, lazy: str) -> None:
+@in_pairs(
+    specs=EVERY,
+    path=["training", "training with gradients", "evaluation", "evaluation with gradients"],
+    lazy=list(LAZY),
+)
+def test_layers_take_lazy_tensors(specs: Specs, path: str, lazy: str) -> None:
+    training, recording = path.startswith("training"), path.endswith("gradients")
     layer, x = make()
     x = LAZY[lazy](x)
     ours, expected = (convert(layer, *specs).train(training) for _ in range(2))
@@ -150,9 +152,7 @@ def test_layers_take_lazy_tensors(specs: Specs, recording: bool, training: bool,
     torch.testing.assert_close(ours.state_dict(), expected.state_dict(), rtol=1e-5, atol=1e-5)
 
 
-@every_lazy_tensor
-@both_modes
-@every_rewrite
+@in_pairs(specs=EVERY, training=[True, False], lazy=list(LAZY))
 def test_layers_take_lazy_gradients(specs: Specs, training: bool, lazy: str) -> None:
     layer, x = make()
     upstream = LAZY[lazy](randn(*x.shape, seed=4))

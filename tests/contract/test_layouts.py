@@ -28,9 +28,10 @@ from tests.contract.layouts import (
     contiguous_double,
     laid_out,
 )
-from tests.contract.references import REFERENCES, Reference, columns, over, positions
 from tests.contract.test_norm_contract import SINGLE
 from tests.helpers import randn, randomise
+from tests.reference import inserts, mixes
+from tests.reference.norms import REFERENCES, Reference, group_norm
 
 BATCH_NORMS = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 both_modes = pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
@@ -73,16 +74,6 @@ def test_norms(spec: str, layout: str, training: bool) -> None:
         check(layer.to(dtype), in_training if training else in_evaluation, layout, dtype)
 
 
-def group_norm(layer: nn.Module, x: Tensor) -> Tensor:
-    if layer.training:
-        mean, var = over(x, 0, *positions(x))
-        with torch.no_grad():
-            layer.running_mean += layer.momentum * (mean.flatten() - layer.running_mean)
-            square = (1 - layer.momentum) * 1 + layer.momentum * (var + mean**2).flatten()
-            layer.running_var.copy_(square - layer.running_mean**2)
-    return F.group_norm(x, 2, layer.weight, layer.bias, layer.epsilon)
-
-
 @both_modes
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_group_norm(layout: str, training: bool) -> None:
@@ -108,25 +99,11 @@ class Function(nn.Module):
         return self.compute(x)
 
 
-def restyled(x: Tensor, dims: tuple[int, ...], order: Tensor, axis: int, style: Tensor | None = None) -> Tensor:
-    """The mean and deviation of others: unbiased, with eps 1e-5."""
-
-    def moments(x: Tensor) -> tuple[Tensor, Tensor]:
-        return x.mean(dims, keepdim=True), (x.var(dims, correction=1, keepdim=True) + 1e-5).sqrt()
-
-    mean, std = moments(x)
-    other_mean, other_std = (t.index_select(axis, order) for t in moments(x if style is None else style))
-    return (x - mean) / std * other_std + other_mean
-
-
 @pytest.mark.parametrize("layout", WITH_POSITIONS)
 @pytest.mark.parametrize("kind", ["pono", "in", "ln", "gn", "gpono"])
 def test_moex(kind: str, layout: str) -> None:
     def reference(_: nn.Module, x: Tensor) -> Tensor:
-        grouped = x.reshape(len(x), 2, -1, *x.shape[2:]) if kind.startswith("g") else x[:, None]
-        over_space = tuple(range(3, grouped.dim()))
-        dims = {"pono": (2,), "in": over_space, "ln": (2, *over_space), "gn": (2, *over_space), "gpono": (2,)}[kind]
-        return restyled(grouped, dims, PERMUTATION, 0).reshape(x.shape)
+        return inserts.moex(x, PERMUTATION, kind, groups=2)
 
     if kind.endswith("pono") and layout == "one channel expanded":
         pytest.skip("channels that are equal have no deviation, and rounding is all that is left")
@@ -139,26 +116,14 @@ def test_moex(kind: str, layout: str) -> None:
 @pytest.mark.parametrize("box", [None, (1, 0, 4, 2)])
 def test_crossnorm(box: Box | None, layout: str) -> None:
     def between(_: nn.Module, x: Tensor) -> Tensor:
-        style = None if box is None else x[:, :, 1:4, :2]
-        return restyled(x, (2, 3), PERMUTATION, 0, style)
+        return inserts.crossnorm(x, PERMUTATION, style=box)
 
     def within(_: nn.Module, x: Tensor) -> Tensor:
-        return restyled(x, (2, 3), OTHER_CHANNELS, 1)
+        return inserts.crossnorm_of_channels(x, OTHER_CHANNELS)
 
     for dtype in TOLERANCES:
         check(Function(lambda x: cross_normalise(x, PERMUTATION, style_box=box)), between, layout, dtype)
         check(Function(lambda x: cross_normalise_channels(x, OTHER_CHANNELS)), within, layout, dtype)
-
-
-def selfnorm(layer: Any, x: Tensor) -> Tensor:
-    dims = positions(x)
-    mean, std = x.mean(dims), (x.var(dims, correction=1) + 1e-12).sqrt()
-    gates = []
-    for fc, norm in ((layer.g_fc, layer.g_bn), (layer.f_fc, layer.f_bn)):
-        combined = mean * fc.weight[:, 0, 0] + std * fc.weight[:, 0, 1]
-        gates.append(2 * norm(combined).sigmoid())
-    g, f = (columns(t, x) for t in gates)
-    return x * g + columns(mean, x) * (f - g)
 
 
 @both_modes
@@ -170,9 +135,9 @@ def test_selfnorm(layout: str, training: bool) -> None:
         torch.manual_seed(0)
         unit = randomise(SelfNorm(CHANNELS, two_sided=True)).train(training)
         if dtype is torch.bfloat16:  # features in half precision through gates that are not
-            check(unit, selfnorm, layout, dtype)
+            check(unit, inserts.selfnorm, layout, dtype)
         else:
-            check(unit.to(dtype), selfnorm, layout, dtype)
+            check(unit.to(dtype), inserts.selfnorm, layout, dtype)
 
 
 # ---- mixes ----
@@ -183,26 +148,37 @@ MIXES = [name for name in augments if augments[name].kind is Kind.MIX]
 @pytest.mark.parametrize("layout", IMAGES)
 @pytest.mark.parametrize("name", MIXES)
 def test_mixes(name: str, layout: str) -> None:
-    """In float64 of contiguous images no kernel takes part, and the draws are the same."""
+    """Exact in float64, of which every pixel and every share is explained; near that in other formats."""
     augment = augments[name]
     mix = augment.build(augment.configure({}), None)
     for dtype in TOLERANCES:
         images = laid_out(layout, dtype)
         before = images.clone()
         made, permutation, kept = mix.mixed(images, torch.Generator().manual_seed(2))
+        assert torch.equal(images, before)
+        assert made.shape == images.shape
+        assert made.dtype == dtype
         exact = contiguous_double(images)
-        if name == "random-elements":  # drawn in the order in which they are in memory
-            both = made.double().eq(exact) | made.double().eq(exact[permutation])
-            assert both.all()
-            own = (made.double() == exact).flatten(1).double().mean(1)
-            assert (own + 1e-6 >= kept.double()).all()
+        expected = mix.mixed(exact, torch.Generator().manual_seed(2))
+        if name == "random-elements":  # which are drawn in the order in which they are in memory
+            own, other = (made.double() == source for source in (exact, exact[permutation]))
+            assert (own | other).all()
+            assert (own.flatten(1).double().mean(1) + 1e-6 >= kept).all()  # some are equal in both
         else:
-            expected = mix.mixed(exact, torch.Generator().manual_seed(2))
             shares = torch.float32 if dtype is torch.float64 else dtype  # which are never drawn in float64
             assert_near(made, expected.images, shares, f"{layout} in {dtype}")
             torch.testing.assert_close(kept.double(), expected.kept.double(), rtol=1e-5, atol=1e-5)
-        assert torch.equal(images, before)
-        assert made.shape == images.shape
+    if "expanded" not in layout and "windows" not in layout:  # equal pixels can be explained in many ways
+        exact = contiguous_double(laid_out(layout, torch.float64))
+        assert_explained(name, exact, *mix.mixed(exact, torch.Generator().manual_seed(2)))
+
+
+def assert_explained(name: str, images: Tensor, made: Tensor, permutation: Tensor, kept: Tensor) -> None:
+    judge = mixes.MIXES[name]
+    for own, other, result, share in zip(images, images[permutation], made, kept.tolist(), strict=True):
+        explained = judge(own, other, result)
+        assert explained is not None, f"no {name} makes this image"
+        assert explained == pytest.approx(share, abs=1e-4)
 
 
 # ---- a network with such layouts ----

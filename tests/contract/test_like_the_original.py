@@ -19,7 +19,8 @@ from surgeon.norms import Phase
 from surgeon.surgery.apply import convert
 from tests.contract.test_insert_contract import SPECS, converted, trained
 from tests.contract.test_norm_contract import CHANNELS, SINGLE, Specs, every_rewrite, make, phases
-from tests.helpers import example_weighted_reference, randn, randomise, small_images, small_resnet
+from tests.helpers import randn, randomise, small_images, small_resnet
+from tests.reference.norms import example_weighted_reference
 
 both_modes = pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 

@@ -27,6 +27,7 @@ from surgeon.surgery.apply import convert
 from surgeon.surgery.branches import branch
 from surgeon.surgery.plan import Request
 from tests.helpers import randn, randomise, small_images, small_resnet
+from tests.pairs import by_cases, covering_cases, in_pairs
 
 CHANNELS = 6
 BATCH = 7  # odd, and with groups of 3 the last group is a single example
@@ -81,9 +82,8 @@ every_rewrite = pytest.mark.parametrize("specs", EVERY, ids=" + ".join)
 every_rewrite_of_inference_alone = pytest.mark.parametrize(
     "specs", [specs for specs in EVERY if Phase.TRAINING not in phases(specs)], ids=" + ".join
 )
-every_split = pytest.mark.parametrize(
-    "specs", [specs for specs in EVERY if Request.parse(specs[0]).name == "split"], ids=" + ".join
-)
+SPLITS = [specs for specs in EVERY if Request.parse(specs[0]).name == "split"]
+every_split = pytest.mark.parametrize("specs", SPLITS, ids=" + ".join)
 every_variant = pytest.mark.parametrize("name", list(norms))
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], torch.memory_format]] = {
@@ -103,7 +103,21 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], torch.memory_f
 }
 FROZEN = [kind for kind in LAYERS if "frozen" in kind]
 every_frozen_layer = pytest.mark.parametrize("kind", FROZEN)
-every_trainable_layer = pytest.mark.parametrize("kind", [kind for kind in LAYERS if kind not in FROZEN])
+TRAINABLE = [kind for kind in LAYERS if kind not in FROZEN]
+every_trainable_layer = pytest.mark.parametrize("kind", TRAINABLE)
+
+
+def rewritten_kinds(kinds: list[str]) -> list[tuple[Specs, str]]:
+    """Every rewrite alone with every kind of layer; and compositions, whose parts have met all, in turn with each."""
+    rounds = range(max(len(COMPOSED), len(kinds)))
+    return [
+        *itertools.product(SINGLE, kinds),
+        *((COMPOSED[i % len(COMPOSED)], kinds[i % len(kinds)]) for i in rounds),
+    ]
+
+
+every_rewritten_layer = by_cases(("specs", "kind"), rewritten_kinds(TRAINABLE))
+BATCHES = [2, 3, 4, 5]
 
 
 def make(kind: str = "2d") -> tuple[nn.Module, Tensor]:
@@ -176,8 +190,7 @@ def assert_identical_in_evaluation(specs: Specs, kind: str) -> None:
     assert actual.stride() == expected.stride()
 
 
-@every_trainable_layer
-@every_rewrite
+@every_rewritten_layer
 def test_at_its_identity_setting_evaluation_is_the_original(specs: Specs, kind: str) -> None:
     assert_identical_in_evaluation(specs, kind)
 
@@ -203,8 +216,7 @@ def test_a_frozen_layer_trains_as_it_was(specs: Specs, kind: str) -> None:
     assert_same_state(as_bits(converted), added)
 
 
-@every_trainable_layer
-@every_rewrite
+@every_rewritten_layer
 def test_evaluating_an_example_does_not_depend_on_its_batch(specs: Specs, kind: str) -> None:
     layer, x = make(kind)
     converted = convert(layer, *specs)
@@ -244,8 +256,7 @@ def test_another_number_of_channels_is_refused_like_by_the_original(specs: Specs
 # ---- training ----
 
 
-@every_trainable_layer
-@every_rewrite
+@every_rewritten_layer
 def test_training_moves_the_running_statistics_and_evaluation_then_uses_them(specs: Specs, kind: str) -> None:
     """The layer's own statistics or added ones; a rewrite with none at all does the same in training."""
     layer, x = make(kind)
@@ -303,9 +314,13 @@ def test_a_rewrite_of_inference_alone_trains_like_the_original(specs: Specs, kin
     )
 
 
-@pytest.mark.parametrize("kind", ["1d", "1d-sequence", "2d-channels-last"])
-@pytest.mark.parametrize("batch", [2, 3, 4, 5])
-@every_rewrite
+@by_cases(
+    ("specs", "batch", "kind"),
+    [  # without positions, what is left of a batch may be a single value
+        *itertools.product(EVERY, BATCHES, ["1d"]),
+        *covering_cases(EVERY, BATCHES, ["1d-sequence", "2d-channels-last"]),
+    ],
+)
 def test_training_takes_any_batch(specs: Specs, batch: int, kind: str) -> None:
     layer, x = make(kind)
     converted = convert(layer, *specs).train()
@@ -372,9 +387,7 @@ def test_float64_stays_float64(specs: Specs, training: bool) -> None:
         torch.testing.assert_close(value, single.state_dict()[name].double(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["2d", "unaffine"])
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@every_rewrite
+@in_pairs(specs=EVERY, training=[True, False], kind=["2d", "unaffine"])
 def test_bfloat16_inputs_are_normalised_as_exactly_as_they_can_be_written(
     specs: Specs, training: bool, kind: str
 ) -> None:
@@ -390,9 +403,7 @@ def test_bfloat16_inputs_are_normalised_as_exactly_as_they_can_be_written(
         torch.testing.assert_close(value, single.state_dict()[name], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["2d", "unaffine"])
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@every_rewrite
+@in_pairs(specs=EVERY, training=[True, False], kind=["2d", "unaffine"])
 def test_a_bfloat16_layer_is_close_to_float32(specs: Specs, training: bool, kind: str) -> None:
     layer, x = make(kind)
     single = convert(layer, *specs).train(training)
@@ -451,10 +462,9 @@ def test_compiled_by_inductor_equals_eager() -> None:
 # ---- state ----
 
 
-@pytest.mark.parametrize(
+@by_cases(
     ("specs", "kind"),
-    [(s, kind) for s in EVERY for kind in LAYERS if kind not in FROZEN or Phase.TRAINING not in phases(s)],
-    ids=lambda value: value if isinstance(value, str) else " + ".join(value),
+    [(s, kind) for s, kind in rewritten_kinds(list(LAYERS)) if kind not in FROZEN or Phase.TRAINING not in phases(s)],
 )
 def test_state_has_the_original_names_and_loads_back_into_the_original_class(specs: Specs, kind: str) -> None:
     layer, x = make(kind)
@@ -557,8 +567,7 @@ def test_a_pickled_layer_is_the_same_layer(specs: Specs) -> None:
     assert torch.equal(loaded.train()(x), converted.train()(x))
 
 
-@every_trainable_layer
-@every_rewrite
+@every_rewritten_layer
 def test_buffers_stay_in_place_and_hold_all_state(specs: Specs, kind: str) -> None:
     """DistributedDataParallel broadcasts registered buffers by reference: none may be exchanged or hidden."""
     layer, x = make(kind)
@@ -585,9 +594,7 @@ def make_even(kind: str = "2d") -> tuple[nn.Module, Tensor]:
     return layer, x[: BATCH - 1]
 
 
-@pytest.mark.parametrize("taken", ["main", "aux", "halves"])
-@pytest.mark.parametrize("kind", LAYERS)
-@every_split
+@in_pairs(specs=SPLITS, kind=list(LAYERS), taken=["main", "aux", "halves"])
 def test_every_branch_starts_as_the_original_in_evaluation(specs: Specs, kind: str, taken: str) -> None:
     if kind in FROZEN and Phase.TRAINING in phases(specs):
         pytest.skip("a frozen layer never takes batch statistics")
@@ -599,9 +606,7 @@ def test_every_branch_starts_as_the_original_in_evaluation(specs: Specs, kind: s
     assert actual.stride() == expected.stride()
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@every_trainable_layer
-@every_split
+@in_pairs(specs=SPLITS, kind=TRAINABLE, training=[True, False])
 def test_halves_are_two_layers_that_each_see_one_half(specs: Specs, kind: str, training: bool) -> None:
     layer, x = make_even(kind)
     converted = convert(layer, *specs).train(training)

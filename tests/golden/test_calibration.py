@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from numpy.typing import NDArray
-from safetensors import safe_open
 
 from surgeon.metrics import calibration
+from tests.golden.vectors import needs_vectors, vectors
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
+pytestmark = needs_vectors
 
-pytestmark = pytest.mark.skipif(
-    not VECTORS.exists(), reason=f"{VECTORS.name} is not beside the project in shared/golden"
-)
+
+GOLDEN = vectors("calibration/")
 
 
 def vector(name: str) -> NDArray[Any]:
-    with safe_open(VECTORS, "np") as file:
-        return np.asarray(file.get_tensor(f"calibration/{name}"))
+    return GOLDEN[name].numpy()
 
 
 @pytest.mark.parametrize(

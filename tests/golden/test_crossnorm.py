@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors import safe_open
-from torch import Tensor
 
 from surgeon.inserts.crossnorm.styles import Box, cross_normalise, cross_normalise_channels
+from tests.golden.vectors import needs_vectors, vectors
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
 PREFIX = "crossnorm/"
 BOX = "style_box_h0_w0_h1_w1"
 
@@ -24,17 +20,9 @@ CROPS = {
 }
 
 
-def vectors() -> dict[str, Tensor]:
-    if not VECTORS.exists():
-        return {}
-    with safe_open(VECTORS, "pt") as file:
-        names = [name for name in file.keys() if name.startswith(PREFIX)]  # noqa: SIM118
-        return {name.removeprefix(PREFIX): file.get_tensor(name) for name in names}
+GOLDEN = vectors(PREFIX)
 
-
-GOLDEN = vectors()
-
-pytestmark = pytest.mark.skipif(not GOLDEN, reason=f"{VECTORS.name} is not beside the project in shared/golden")
+pytestmark = needs_vectors
 
 
 def test_every_case_is_covered() -> None:

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from surgeon.norms.mode.layer import ModeStatistics
+from tests.golden.vectors import needs_vectors, vectors
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
 EPS = 1e-5
-
-
-def vectors(prefix: str) -> dict[str, Tensor]:
-    if not VECTORS.exists():
-        return {}
-    with safe_open(VECTORS, "pt") as file:
-        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
-        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
 
 
 GOLDEN = {modes: vectors(f"modenorm_k{modes}/") for modes in (2, 3)}
 
-pytestmark = pytest.mark.skipif(
-    not all(GOLDEN.values()), reason=f"{VECTORS.name} is not beside the project in shared/golden"
-)
+pytestmark = needs_vectors
 
 
 def layer_for(modes: int) -> ModeStatistics:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from torch import Tensor
 
 from surgeon.layers.exchange import exchange_moments
+from tests.golden.vectors import needs_vectors, vectors
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
 PREFIX = "moex/"
 
 # How each of the authors' outputs is computed with ours.
@@ -27,17 +24,9 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def vectors() -> dict[str, Tensor]:
-    if not VECTORS.exists():
-        return {}
-    with safe_open(VECTORS, "pt") as file:
-        names = [name for name in file.keys() if name.startswith(PREFIX)]  # noqa: SIM118
-        return {name.removeprefix(PREFIX): file.get_tensor(name) for name in names}
+GOLDEN = vectors(PREFIX)
 
-
-GOLDEN = vectors()
-
-pytestmark = pytest.mark.skipif(not GOLDEN, reason=f"{VECTORS.name} is not beside the project in shared/golden")
+pytestmark = needs_vectors
 
 
 def test_every_case_is_covered() -> None:

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors import safe_open
-from torch import Tensor
 
 from surgeon.inserts.selfnorm.layer import SelfNorm
-
-VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
-
-
-def vectors(prefix: str) -> dict[str, Tensor]:
-    if not VECTORS.exists():
-        return {}
-    with safe_open(VECTORS, "pt") as file:
-        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
-        return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
-
+from tests.golden.vectors import needs_vectors, vectors
 
 GOLDEN = {case: vectors(f"selfnorm_{case}/") for case in ("one", "two")}
 
-pytestmark = pytest.mark.skipif(
-    not all(GOLDEN.values()), reason=f"{VECTORS.name} is not beside the project in shared/golden"
-)
+pytestmark = needs_vectors
 
 
 @pytest.mark.parametrize("case", GOLDEN)

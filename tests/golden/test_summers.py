@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.surgery.apply import convert
-
-VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
-PREFIX = "summers/"
+from tests.golden.vectors import needs_vectors, vectors
 
 # How each of the authors' layers is written with ours.
 REWRITES = {
@@ -25,23 +20,16 @@ REWRITES = {
 }
 
 
-def vector_names() -> list[str]:
-    if not VECTORS.exists():
-        return []
-    with safe_open(VECTORS, "pt") as file:
-        return [name.removeprefix(PREFIX) for name in file.keys() if name.startswith(PREFIX)]  # noqa: SIM118
-
-
-NAMES = vector_names()
+GOLDEN = vectors("summers/")
+NAMES = list(GOLDEN)
 EVALUATIONS = [name for name in NAMES if "/eval_alpha_" in name]
 CASES = sorted({name.partition("/")[0] for name in NAMES})
 
-pytestmark = pytest.mark.skipif(not NAMES, reason=f"{VECTORS.name} is not beside the project in shared/golden")
+pytestmark = needs_vectors
 
 
 def vector(name: str) -> Tensor:
-    with safe_open(VECTORS, "pt") as file:
-        return file.get_tensor(PREFIX + name)
+    return GOLDEN[name]
 
 
 def layer_for(case: str) -> SurgicalNorm:

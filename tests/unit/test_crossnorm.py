@@ -8,6 +8,7 @@ import torch
 from surgeon.inserts.crossnorm.styles import Box, cross_normalise, cross_normalise_channels, random_box
 from surgeon.layers.exchange import exchange_moments
 from tests.helpers import randn
+from tests.reference import inserts
 
 PARTNERS = torch.tensor([2, 0, 1])
 BOX: Box = (1, 2, 4, 6)
@@ -21,6 +22,19 @@ def crop(x: torch.Tensor, box: Box = BOX) -> torch.Tensor:
 def assert_style(y: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(y.mean((2, 3)), wanted.mean((2, 3)))
     torch.testing.assert_close(y.std((2, 3)), wanted.std((2, 3)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("boxes", [(None, None), (BOX, None), (None, BOX), (BOX, BOX), ((0, 0, 2, 2), BOX)])
+def test_the_reference(boxes: tuple[Box | None, Box | None]) -> None:
+    x = 3 * randn(3, 4, 5, 7) + 2
+    expected = inserts.crossnorm(x.double(), PARTNERS, *boxes)
+    torch.testing.assert_close(cross_normalise(x, PARTNERS, *boxes).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_reference_of_channels() -> None:
+    x, order = 3 * randn(3, 4, 5, 7) + 2, torch.tensor([3, 1, 0, 2])
+    expected = inserts.crossnorm_of_channels(x.double(), order)
+    torch.testing.assert_close(cross_normalise_channels(x, order).double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_two_instances_exchange_their_style() -> None:

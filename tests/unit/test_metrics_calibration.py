@@ -1,4 +1,4 @@
-"""Calibration metrics against formulas written out bin by bin, and by hand."""
+"""Calibration metrics against their references, and by hand."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
 from surgeon.metrics import calibration
+from tests.reference import metrics
 
 FUNCTIONS = [
     calibration.expected_calibration_error,
@@ -24,50 +25,30 @@ FUNCTIONS = [
 ]
 
 
+REFERENCES = {
+    "ece": (calibration.expected_calibration_error, metrics.expected_calibration_error),
+    "rms": (calibration.rms_error, metrics.rms),
+    "mad": (calibration.mad_error, metrics.mad),
+    "published rms": (calibration.published_rms, metrics.published_rms),
+    "published mad": (calibration.published_mad, metrics.published_mad),
+    "aurra": (calibration.area_under_response_rate_accuracy, metrics.aurra),
+    "soft f1": (calibration.soft_f1_score, metrics.soft_f1),
+}
+
+
 def predictions(images: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
     random = np.random.default_rng(seed)
     confidence = random.random(images)
     return confidence, random.random(images) < confidence**2
 
 
-def published_error(confidence: NDArray[Any], correct: NDArray[Any], power: int, *, skip_last: bool) -> float:
-    """The published loop over bins."""
-    order = np.argsort(confidence)
-    confidence, correct = confidence[order], correct[order]
-    bins = [[i * 100, (i + 1) * 100] for i in range(len(confidence) // 100)]
-    bins[-1][1] = len(confidence)
-    total = 0.0
-    for low, high in bins[: len(bins) - skip_last]:
-        gap = abs(confidence[low:high].mean() - correct[low:high].mean())
-        total += (high - low) / len(confidence) * gap**power
-    return float(total ** (1 / power))
-
-
 @pytest.mark.parametrize("images", [100, 199, 200, 1234])
-def test_errors_over_bins_of_100(images: int) -> None:
+@pytest.mark.parametrize("name", REFERENCES)
+def test_the_reference(name: str, images: int) -> None:
     confidence, correct = predictions(images)
-    for power, complete, published in (
-        (2, calibration.rms_error, calibration.published_rms),
-        (1, calibration.mad_error, calibration.published_mad),
-    ):
-        assert complete(confidence, correct) == pytest.approx(
-            published_error(confidence, correct, power, skip_last=False), abs=1e-12
-        )
-        assert published(confidence, correct) == pytest.approx(
-            published_error(confidence, correct, power, skip_last=True), abs=1e-12
-        )
-
-
-def test_expected_calibration_error_bin_by_bin() -> None:
-    confidence, correct = predictions(1000)
     confidence[:3] = [0.0, 1.0, 1 / 15]
-    expected = 0.0
-    for number in range(15):
-        inside = (confidence > number / 15) & (confidence <= (number + 1) / 15)
-        inside |= (confidence == 0) & (number == 0)
-        if inside.any():
-            expected += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
-    assert calibration.expected_calibration_error(confidence, correct) == pytest.approx(expected, abs=1e-12)
+    function, reference = REFERENCES[name]
+    assert function(confidence, correct) == pytest.approx(reference(confidence, correct), abs=1e-12)
 
 
 def test_fewer_than_a_bin_of_images_form_one_bin() -> None:

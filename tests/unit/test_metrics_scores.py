@@ -21,6 +21,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.metrics import GROUPS, Metrics, Scores, accumulator, group_of, metrics, packing, summarise
 from surgeon.metrics.temperature import TemperatureSums
 from tests.helpers import randn
+from tests.reference.metrics import METRICS
 
 IMAGES, CLASSES = 40, 8
 LOGITS = randn(IMAGES, CLASSES) * 3
@@ -58,6 +59,16 @@ def test_figures_are_those_of_scikit_learn() -> None:
     assert WHOLE.accuracy == accuracy_score(labels, probabilities.argmax(1))
     assert WHOLE.top5 == top_k_accuracy_score(labels, probabilities, k=5, labels=range(CLASSES))
     assert WHOLE.cross_entropy == pytest.approx(log_loss(labels, probabilities, labels=range(CLASSES)), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_its_reference(name: str) -> None:
+    """On 350 images: several bins, the last of which takes the rest."""
+    logits = randn(350, CLASSES, seed=2) * 3
+    labels = (logits + 3 * randn(350, CLASSES, seed=3)).argmax(1)
+    value = summarise(scores_of(logits, labels.tolist())).value(name)
+    tolerance = 1e-5 if name.startswith("scaled") else 1e-9  # the temperature is fitted from sums
+    assert value == pytest.approx(METRICS[name](logits.numpy(), labels.numpy()), abs=tolerance)
 
 
 def test_what_is_kept_of_each_image() -> None:

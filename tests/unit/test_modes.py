@@ -14,6 +14,7 @@ from surgeon.norms.mode.layer import ModeStatistics
 from surgeon.norms.mode_group.layer import ChannelModes, normalise_by_channel_modes
 from surgeon.surgery.apply import convert
 from tests.helpers import randn, randomise, small_resnet
+from tests.reference.norms import by_modes, columns
 
 EPS = 1e-5
 SHAPES = [(6, 4, 5, 3), (6, 4, 7), (6, 4), (5, 4, 2, 3, 2), (2, 4, 1, 1)]
@@ -36,24 +37,8 @@ def with_modes(modes: int, seed: int = 0, gate: float = 1.0) -> ModeStatistics:
     return layer
 
 
-def columns(t: Tensor, x: Tensor) -> Tensor:
-    return t.reshape(-1, x.shape[1], *[1] * (x.dim() - 2))
-
-
 def reference(x: Tensor, layer: ModeStatistics, weight: Tensor, bias: Tensor, training: bool) -> Tensor:
-    """The paper's formula, mode by mode over all features, in float64."""
-    x, positions = x.double(), tuple(range(2, x.dim()))
-    pooled = x.mean(positions) if positions else x
-    gates = F.linear(pooled, layer.gate.weight.double(), layer.gate.bias.double()).softmax(1)
-    y = torch.zeros_like(x)
-    for k in range(layer.modes):
-        mean, var = layer.running_mean[k].double(), layer.running_var[k].double()
-        if training:
-            share = (gates[:, k] / gates[:, k].sum()).reshape(-1, *[1] * (x.dim() - 1))
-            values = x[0, 0].numel()
-            mean = (share * x).transpose(0, 1).flatten(1).sum(1) / values
-            var = (share * (x - columns(mean, x)).square()).transpose(0, 1).flatten(1).sum(1) / values
-        y += gates[:, k].reshape(-1, *[1] * (x.dim() - 1)) * (x - columns(mean, x)) / columns((var + EPS).sqrt(), x)
+    y, _ = by_modes(x.double(), layer, EPS, training)
     return y * columns(weight.double(), x) + columns(bias.double(), x)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from surgeon.inserts.selfnorm.layer import Form, SelfNorm
 from tests.helpers import randn
+from tests.reference import inserts
 
 SIDES = pytest.mark.parametrize("two_sided", [False, True], ids=["one-sided", "two-sided"])
 
@@ -86,24 +87,15 @@ def test_training_moves_every_parameter_and_lowers_the_loss(two_sided: bool) -> 
 
 @SIDES
 @pytest.mark.parametrize("form", ["residual", "published"])
-def test_the_formula_by_hand(two_sided: bool, form: Form) -> None:
-    layer = unit(two_sided, form).double().eval()
-    for p in layer.parameters():
-        nn.init.normal_(p)
-    x = features(5, 6, 7, 3).double()
-    var, mean = torch.var_mean(x, (2, 3), correction=1)
-    std = (var + 1e-12).sqrt()
-
-    def gate(weight: Tensor, norm: nn.BatchNorm1d) -> Tensor:
-        a = weight[:, 0, 0] * mean + weight[:, 0, 1] * std
-        g = torch.sigmoid(a / (1 + norm.eps) ** 0.5 * norm.weight + norm.bias)
-        return g[:, :, None, None] * (2 if form == "residual" else 1)
-
-    g = gate(layer.g_fc.weight, layer.g_bn)
-    expected = x * g
-    if two_sided:
-        expected = expected + mean[:, :, None, None] * (gate(layer.f_fc.weight, layer.f_bn) - g)
-    torch.testing.assert_close(layer(x), expected)
+@pytest.mark.parametrize("training", [False, True])
+def test_the_reference(two_sided: bool, form: Form, training: bool) -> None:
+    layer = trained_unit(two_sided, form).train(training)
+    exact = copy.deepcopy(layer).double()
+    x = features(5, 6, 7, 3)
+    expected = inserts.selfnorm(exact, x.double())
+    torch.testing.assert_close(layer(x).double(), expected, rtol=1e-5, atol=1e-5)
+    for name, buffer in exact.named_buffers():
+        torch.testing.assert_close(layer.get_buffer(name).double(), buffer.double(), rtol=1e-5, atol=1e-5)
 
 
 @SIDES

@@ -16,7 +16,8 @@ from surgeon.core.errors import SurgeonError
 from surgeon.layers import native, statistics
 from surgeon.layers.statistics import Statistics
 from surgeon.surgery.apply import convert
-from tests.helpers import example_weighted_reference, mixed_moments_reference, randn, randomise
+from tests.helpers import randn, randomise
+from tests.reference.norms import example_weighted_reference, mixed_moments_reference
 
 SINGLE = torch.finfo(torch.float32).eps
 

@@ -24,12 +24,12 @@ from surgeon.surgery.plan import ResolvedPlan
 from tests.helpers import (
     SMALL_RESNET_NORMS,
     Snapshot,
-    example_weighted_reference,
     randn,
     randomise,
     small_images,
     small_resnet,
 )
+from tests.reference.norms import example_weighted_reference
 
 
 def names_and_options(model: nn.Module) -> dict[str, dict[str, dict[str, object]]]:

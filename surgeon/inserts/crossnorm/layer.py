@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surgeon.core.private import remove_hooks
 from surgeon.inserts.crossnorm.styles import cross_normalise, cross_normalise_channels, random_box
 from surgeon.inserts.moex.layer import own_generator
 from surgeon.layers import symbolic
@@ -113,8 +114,7 @@ def restyle_alone(unit: CrossNorm, x: Tensor) -> Tensor:
 
 def take_turns(model: nn.Module, units: Sequence[nn.Module]) -> None:
     """Let units of the same settings take turns, beginning whenever the network is called."""
-    for key in [key for key, hook in model._forward_pre_hooks.items() if isinstance(hook, BeginStep)]:
-        del model._forward_pre_hooks[key]
+    remove_hooks(model, BeginStep)
     shared: dict[Any, Turns] = {}
     members: dict[Any, int] = {}
     for unit in units:

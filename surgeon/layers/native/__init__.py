@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import _len_torch_dispatch_stack_pre_dispatch
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
+
+from surgeon.core.private import is_lazily_zero, operations_are_intercepted
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -76,15 +75,7 @@ def being_watched() -> bool:
     That is torch.compile, torch.export and the tracer, torch.func and forward-mode differentiation, and every mode
     that intercepts operations: make_fx, fake tensors, operation counters.
     """
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
-        return True
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
-        return True
-    if torch._C._len_torch_dispatch_stack() or _len_torch_dispatch_stack_pre_dispatch():  # type: ignore[no-untyped-call]
-        return True
-    # A default device intercepts functions too, and concerns only tensors that are made without one.
-    functions = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    return any(type(mode) is not DeviceContext for mode in functions)
+    return torch.compiler.is_compiling() or operations_are_intercepted()
 
 
 def ordinary(*tensors: Tensor | None) -> bool:
@@ -94,7 +85,7 @@ def ordinary(*tensors: Tensor | None) -> bool:
         or (
             (type(t) is Tensor or type(t) is torch.nn.Parameter)
             and t.layout is torch.strided
-            and not (t.is_neg() or t.is_conj() or torch._is_zerotensor(t))
+            and not (t.is_neg() or t.is_conj() or is_lazily_zero(t))
         )
         for t in tensors
     )

@@ -21,6 +21,7 @@ from surgeon.inserts.moex.loss import CutMix, exchanged_loss
 from surgeon.layers import native
 from surgeon.layers.native import mixing as kernels
 from tests.helpers import randn
+from tests.reference.mixes import MIXES as REFERENCES
 
 
 def operation(name: str, **options: Any) -> Mix:
@@ -93,6 +94,25 @@ def test_targets_sum_to_one_and_nothing_is_changed_in_place(name: str, shape: tu
     assert torch.equal(images, before[0])
     assert torch.equal(labels, before[1])
     assert made.data_ptr() != images.data_ptr()
+
+
+@pytest.mark.usefixtures("kernel")
+@each_mix
+@pytest.mark.parametrize("shape", [(6, 3, 8, 8), (5, 2, 7, 10)], ids=str)
+def test_every_pixel_and_share_is_explained_by_the_reference(name: str, shape: tuple[int, ...]) -> None:
+    for seed in range(3):
+        images = randn(*shape, seed=seed)
+        made, partner, kept = operation(name).mixed(images, generator(seed))
+        for own, other, result, share in zip(images, images[partner], made, kept.tolist(), strict=True):
+            explained = REFERENCES[name](own.double(), other.double(), result.double())
+            assert explained is not None, f"no {name} makes this image"
+            assert explained == pytest.approx(share, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_the_reference_refuses_what_is_no_such_mix(name: str) -> None:
+    own, other, made = randn(3, 3, 8, 8, dtype=torch.float64)
+    assert REFERENCES[name](own, other, made) is None
 
 
 @each_mix

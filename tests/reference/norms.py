@@ -108,25 +108,60 @@ def example_weighted(layer: nn.Module, x: Tensor) -> Tensor:
     return normalised(x, (mixed, square - mixed**2), layer)
 
 
-def gates(layer: nn.Module, x: Tensor) -> Tensor:
-    means = over(x, *positions(x))[0].flatten(1)
-    return (means @ layer.modes.gate.weight.t() + layer.modes.gate.bias).softmax(1)
+def mixed_moments_reference(x: Tensor, layer: nn.Module, alpha: float | Tensor) -> tuple[Tensor, Tensor]:
+    """The paper's formula, literally, in float64: mix E[x] and E[x^2], subtract the squared mean."""
+    x = x.double()
+    mean, var = _double_columns(x, layer.running_mean, layer.running_var)
+    share = _double_columns(x, alpha)[0] if isinstance(alpha, Tensor) else alpha
+    positions = tuple(range(2, x.dim()))
+    own, own_square = (t.mean(positions, keepdim=True) if positions else t for t in (x, x.square()))
+    mixed = share * own + (1 - share) * mean
+    mixed_square = share * own_square + (1 - share) * (var + mean.square())
+    return mixed, mixed_square - mixed.square()
 
 
-def by_modes(layer: nn.Module, x: Tensor, shares: Tensor, modes: list[Moments]) -> Tensor:
+def example_weighted_reference(x: Tensor, layer: nn.Module, alpha: float | Tensor, eps: float = 1e-5) -> Tensor:
+    mean, var = mixed_moments_reference(x, layer, alpha)
+    y = (x.double() - mean) / (var + eps).sqrt()
+    if layer.weight is not None:
+        y = y * _double_columns(x, layer.weight)[0]
+    return y if layer.bias is None else y + _double_columns(x, layer.bias)[0]
+
+
+def _double_columns(x: Tensor, *tensors: Tensor) -> list[Tensor]:
+    """Values per channel in float64, shaped for broadcasting against x."""
+    return [t.detach().double().reshape(1, -1, *[1] * (x.dim() - 2)) for t in tensors]
+
+
+def mode_gates(x: Tensor, gate: nn.Module) -> Tensor:
+    """(N, K), from the mean over positions."""
+    means = over(x, *positions(x))[0].reshape(x.shape[:2])
+    return (means @ gate.weight.to(x).t() + gate.bias.to(x)).softmax(1)
+
+
+def weighted_moments(x: Tensor, shares: Tensor) -> Moments:
+    """Mean and two-pass biased variance per channel, with one share (N,) for each example."""
+    weights = (shares / (shares.sum() * x[0, 0].numel())).reshape(-1, *[1] * (x.dim() - 1))
+    mean = (weights * x).sum((0, *positions(x)), keepdim=True)
+    return mean, (weights * (x - mean) ** 2).sum((0, *positions(x)), keepdim=True)
+
+
+def by_modes(x: Tensor, modes: nn.Module, eps: float, training: bool) -> tuple[Tensor, list[Moments]]:
+    """`sum_k g_k (x - mu_k) / sqrt(var_k + eps)`, and the statistics of each mode, of the batch or running."""
+    shares = mode_gates(x, modes.gate)
+    if training:
+        each = [weighted_moments(x, shares[:, k]) for k in range(shares.shape[1])]
+    else:
+        running = zip(modes.running_mean.to(x), modes.running_var.to(x), strict=True)
+        each = [(columns(mean, x), columns(var, x)) for mean, var in running]
     y = torch.zeros_like(x)
-    for k, (mean, var) in enumerate(modes):
-        y = y + columns(shares[:, k : k + 1].expand(-1, x.shape[1]), x) * (x - mean) / (var + layer.epsilon).sqrt()
-    return y * columns(layer.weight, x) + columns(layer.bias, x)
+    for k, (mean, var) in enumerate(each):
+        y = y + shares[:, k].reshape(-1, *[1] * (x.dim() - 1)) * (x - mean) / (var + eps).sqrt()
+    return y, each
 
 
 def mode_training(layer: nn.Module, x: Tensor) -> Tensor:
-    shares = gates(layer, x)
-    modes = []
-    for k in range(shares.shape[1]):
-        weights = columns(shares[:, k : k + 1].expand(-1, x.shape[1]), x) / (shares[:, k].sum() * x[0, 0].numel())
-        mean = (weights * x).sum((0, *positions(x)), keepdim=True)
-        modes.append((mean, (weights * (x - mean) ** 2).sum((0, *positions(x)), keepdim=True)))
+    y, modes = by_modes(x, layer.modes, layer.epsilon, training=True)
     with torch.no_grad():
         running = layer.modes
         for k, (mean, var) in enumerate(modes):
@@ -134,12 +169,12 @@ def mode_training(layer: nn.Module, x: Tensor) -> Tensor:
             square = (1 - FACTOR) * old + FACTOR * (var + mean**2).flatten()
             running.running_mean[k] += FACTOR * (mean.flatten() - running.running_mean[k])
             running.running_var[k] = square - running.running_mean[k] ** 2
-    return by_modes(layer, x, shares, modes)
+    return y * columns(layer.weight, x) + columns(layer.bias, x)
 
 
 def mode_evaluation(layer: nn.Module, x: Tensor) -> Tensor:
-    running = zip(layer.modes.running_mean, layer.modes.running_var, strict=True)
-    return by_modes(layer, x, gates(layer, x), [(columns(m, x), columns(v, x)) for m, v in running])
+    y, _ = by_modes(x, layer.modes, layer.epsilon, training=False)
+    return y * columns(layer.weight, x) + columns(layer.bias, x)
 
 
 def mode_group(layer: nn.Module, x: Tensor) -> Tensor:
@@ -151,6 +186,20 @@ def mode_group(layer: nn.Module, x: Tensor) -> Tensor:
         mean = (weights * x).sum((1, *positions(x)), keepdim=True)
         var = (weights * (x - mean) ** 2).sum((1, *positions(x)), keepdim=True)
         y = y + (x - mean) / (var + layer.epsilon).sqrt() / len(logits)
+    return y * columns(layer.weight, x) + columns(layer.bias, x)
+
+
+def group_norm(layer: nn.Module, x: Tensor) -> Tensor:
+    """GroupNorm of two groups that keeps moving averages of E[x] and E[x^2] in training."""
+    if layer.training:
+        mean, var = over(x, 0, *positions(x))
+        with torch.no_grad():
+            layer.running_mean += layer.momentum * (mean.flatten() - layer.running_mean)
+            square = (1 - layer.momentum) * 1 + layer.momentum * (var + mean**2).flatten()
+            layer.running_var.copy_(square - layer.running_mean**2)
+    grouped = x.reshape(len(x), 2, -1)
+    mean, var = over(grouped, 2)
+    y = ((grouped - mean) / (var + layer.epsilon).sqrt()).reshape(x.shape)
     return y * columns(layer.weight, x) + columns(layer.bias, x)
 
 
