@@ -25,7 +25,7 @@ from surgeon.layers.interface import BatchNormInterface
 from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from surgeon.layers.rewriting import NormConfig
 
 torch.fx.wrap("check_dimensions")  # where a layer alone is traced symbolically
 
@@ -100,7 +100,7 @@ class SurgicalNorm(BatchNormInterface):
         self.identity_alpha = identity_alpha
         self.source = source
         self.input_dimensions = DIMENSIONS.get(source)
-        self.rewrites: dict[str, BaseModel] = {}
+        self.rewrites: dict[str, NormConfig] = {}
         self.training_rule = BatchStatistics()
         self.whole_rule: TrainingRule | None = None
         self.register_buffer("alpha", torch.full((num_features,), identity_alpha), persistent=False)
@@ -115,8 +115,8 @@ class SurgicalNorm(BatchNormInterface):
         self._alpha_values = tuple(alpha) if isinstance(alpha, Sequence) else float(alpha)
         self.constant_alpha = None if isinstance(alpha, Sequence) else float(alpha)
         self._fill_alpha()
-        if (config := self.rewrites.get("example-weighted")) is not None:
-            self.rewrites["example-weighted"] = config.model_copy(update={"alpha": self._alpha_values})
+        for name, option in self.alpha_options.items():
+            self.rewrites[name] = self.rewrites[name].model_copy(update={option: self._alpha_values})
         if self.aux is not None:
             self.aux.set_alpha(alpha)
 

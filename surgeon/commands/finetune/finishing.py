@@ -98,7 +98,7 @@ def _axes(run: Run) -> dict[str, tuple[float, ...]]:
     values = {}
     if run.recipe.sweep is not None and has_example_weighted_layers(run.loaded.model):
         values[AlphaAxis.name] = parse_values(run.recipe.sweep, "sweep")
-    if run.recipe.sweep is not None and run.is_split:
+    if run.recipe.sweep is not None and run.has_branches:
         values[LambdaAxis.name] = parse_values(LAMBDAS, "lambda")
     return values
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from surgeon.inserts.crossnorm.styles import cross_normalise, cross_normalise_channels, random_box
-from surgeon.inserts.moex.layer import own_generator
 from surgeon.layers import symbolic
 from surgeon.layers.recomputation import Repeatable
+from surgeon.layers.units import TrainingUnit, own_generator, reseed
 
 
 class Turns:
@@ -66,7 +66,7 @@ class BeginStep:
         self.turns.begin()
 
 
-class CrossNorm(nn.Module):
+class CrossNorm(TrainingUnit):
     """One unit: the identity in evaluation, and in training when it is not its turn."""
 
     def __init__(
@@ -79,6 +79,10 @@ class CrossNorm(nn.Module):
         self.beta = beta
         self.index = index
         self._draws = Repeatable()
+
+    def reseed(self, *numbers: int) -> None:
+        """Draw by these numbers from now on, together with all that take turns with it."""
+        reseed(self.turns.generator, self.turns.seed, *numbers)
 
     def forward(self, x: Tensor) -> Tensor:
         if symbolic.traced(x):
