@@ -103,8 +103,13 @@ def install(norm: SurgicalNorm, operation: Operation, *, at_identity: bool = Fal
         variant, config = norms[rewrite.name], cast("NormConfig", rewrite.config())
         if at_identity and variant.identity is not None:
             config = variant.configure({**rewrite.options, **variant.identity(norm)})
-        variant.install(norm, config)
-        norm.rewrites[rewrite.name] = config
+        install_rewrite(norm, rewrite.name, config)
+
+
+def install_rewrite(norm: SurgicalNorm, name: str, config: NormConfig) -> None:
+    """Give a layer one rewrite, or other options of one that it has."""
+    norms[name].install(norm, config)
+    norm.rewrites[name] = config
     if norm.aux is not None:
         norm.aux.follow(norm)
 

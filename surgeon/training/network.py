@@ -129,7 +129,7 @@ def rewrites_of(model: nn.Module) -> Iterator[tuple[str, NormConfig]]:
 
 
 def branch_augments(model: nn.Module) -> tuple[str, ...]:
-    """What the images of each branch are augmented with by default, main first; empty for a network without branches."""
+    """What each branch's images are augmented with by default, main first; nothing for a network without branches."""
     return next((config.branch_augments for _, config in rewrites_of(model) if config.branch_augments), ())
 
 
