@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from surgeon.layers.exchange import exchange_moments
+from surgeon.inserts.moex.exchange import exchange_moments
 
 VECTORS = Path(__file__).parents[2].parent / "shared" / "golden" / "reference.safetensors"
 PREFIX = "moex/"

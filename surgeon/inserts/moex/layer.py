@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.inserts.moex.exchange import exchange_moments
 from surgeon.layers import symbolic
-from surgeon.layers.exchange import Moments, exchange_moments
+from surgeon.layers.moments import Moments
 from surgeon.layers.recomputation import Repeatable, recomputing
 from surgeon.layers.units import TrainingUnit, own_generator, reseed
 

@@ -46,4 +46,7 @@ def _objection(norm: SurgicalNorm, config: SplitConfig) -> str:  # noqa: ARG001
 )
 def split(norm: SurgicalNorm, config: Any) -> None:
     """Main and auxiliary branch, each with its own statistics and parameters; evaluation takes the main one."""
-    norm.split(shared_affine=config.shared_affine)
+    from surgeon.norms.split.layer import AuxiliaryNorm
+
+    if norm.aux is None:  # one that is there already stays
+        norm.aux = AuxiliaryNorm.beside(norm, config.shared_affine)
