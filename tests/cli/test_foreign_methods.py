@@ -7,18 +7,24 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
+from torch import nn
 
 from surgeon.augment.base import augments
+from surgeon.augment.pipeline import build
 from surgeon.checkpoint import open_model
 from surgeon.inserts import inserts
+from surgeon.models.sources import Preprocessing
 from surgeon.norms import norms
 from surgeon.surgery.apply import convert
 from surgeon.surgery.inspect import inspect_model
+from surgeon.training.loop import Trainer
 from surgeon.training.objective import Objective
 from tests.cli.running import document, done, invoke, operations, refusal
 from tests.helpers import SmallResNet, randn
@@ -150,19 +156,44 @@ def test_their_mix_is_measured_by_affinity() -> None:
     assert "their-stripes" in json.dumps(told)
 
 
-def test_their_unit_mixes_the_targets_and_shares_partners_with_a_mix() -> None:
-    images, labels = randn(6, 3, 8, 8), torch.tensor([0, 1, 2, 3, 0, 1])
-    model = convert(SmallResNet(), "their-swap:site=bn1,p=1,seed=1", inputs=(images,)).eval()
+IMAGES, LABELS = randn(6, 3, 8, 8), torch.tensor([0, 1, 2, 3, 0, 1])
+
+
+def with_swap() -> tuple[nn.Module, Any]:
+    """A network in evaluation, but for their unit."""
+    model = convert(SmallResNet(), "their-swap:site=bn1,p=1,seed=1", inputs=(IMAGES,)).eval()
     (unit,) = (module for module in model.modules() if type(module).__name__ == "Swap")
-    unit.train()
-    loss = Objective(model, (NOTHING,), 4)(model, (images,), labels, True, torch.Generator()).loss
-    assert unit.last is not None
-    plain = F.cross_entropy(model.eval()(images), labels)
+    return model, unit.train()
+
+
+def test_their_unit_mixes_the_targets() -> None:
+    model, unit = with_swap()
+    loss = Objective(model, (NOTHING,), 4)(model, (IMAGES,), LABELS, True, torch.Generator()).loss
+    assert sorted(unit.last.tolist()) == list(range(6))
+    plain = F.cross_entropy(model.eval()(IMAGES), LABELS)
     torch.testing.assert_close(loss, plain)  # features and labels are swapped alike
-    unit.reseed(5, 6)
-    first = torch.rand(3, generator=unit.generator)  # type: ignore[arg-type]
-    unit.reseed(5, 6)
-    assert torch.equal(first, torch.rand(3, generator=unit.generator))  # type: ignore[arg-type]
+
+
+def test_their_unit_takes_the_partners_of_their_mix() -> None:
+    augmentation = build(["their-stripes"], Preprocessing(input_size=(3, 8, 8), mean=(0.5,) * 3, std=(0.5,) * 3))
+    model, unit = with_swap()
+    Objective(model, (augmentation,), 4)(model, (IMAGES,), LABELS, True, torch.Generator().manual_seed(3))
+    (stripes,) = augmentation.mixing
+    mixed = stripes.mixed(IMAGES, torch.Generator().manual_seed(3))  # type: ignore[attr-defined]
+    assert torch.equal(unit.last, mixed.permutation)
+
+
+def test_their_unit_draws_by_the_number_of_the_step() -> None:
+    model, unit = with_swap()
+    trainer: Any = SimpleNamespace(
+        model=model, step=4, recipe=SimpleNamespace(seed=7), processes=SimpleNamespace(rank=0)
+    )
+    drawn = []
+    for _ in range(2):
+        Trainer._seed_step(trainer)
+        drawn.append(torch.rand(3, generator=unit.generator))
+    assert unit.seeds == [(7, 4, 0)] * 2
+    assert torch.equal(*drawn)
 
 
 def test_their_weights_are_in_the_checkpoint(net: Path) -> None:
