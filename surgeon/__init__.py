@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from surgeon.commands.finetune.api import finetune
     from surgeon.commands.sweep.api import sweep
     from surgeon.core.errors import SurgeonError
+    from surgeon.inserts.moex.layer import exchange_unit
     from surgeon.inserts.moex.loss import CutMix, exchanged_loss
     from surgeon.measuring.predicting import evaluate
-    from surgeon.norms.mode.usage import gate_usage
     from surgeon.surgery.apply import convert
     from surgeon.surgery.branches import branch, merge_branches, mix_branches
     from surgeon.surgery.collect import collect_statistics
-    from surgeon.surgery.inserting import exchange_unit
+    from surgeon.surgery.gates import gate_usage
     from surgeon.surgery.inspect import inspect_model
 
 __version__ = "0.1.0"
@@ -54,11 +54,11 @@ _HOMES = {
     "collect_statistics": "surgeon.surgery.collect",
     "convert": "surgeon.surgery.apply",
     "evaluate": "surgeon.measuring.predicting",
-    "exchange_unit": "surgeon.surgery.inserting",
+    "exchange_unit": "surgeon.inserts.moex.layer",
     "exchanged_loss": "surgeon.inserts.moex.loss",
     "export": "surgeon.commands.export.api",
     "finetune": "surgeon.commands.finetune.api",
-    "gate_usage": "surgeon.norms.mode.usage",
+    "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint.folder",
     "merge_branches": "surgeon.surgery.branches",

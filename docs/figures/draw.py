@@ -35,8 +35,8 @@ from surgeon.augment.apply import augment_pictures
 from surgeon.augment.pipeline import build
 from surgeon.data.digits import digit_pixels
 from surgeon.inserts.crossnorm.styles import cross_normalise, cross_normalise_channels
+from surgeon.inserts.moex.exchange import exchange_moments
 from surgeon.layers import statistics
-from surgeon.layers.exchange import exchange_moments
 from surgeon.layers.statistics import Statistics
 from surgeon.models.sources import Preprocessing
 from surgeon.surgery.inspect import inspect_model

@@ -17,7 +17,7 @@ from surgeon.core.errors import SurgeonError, count
 
 if TYPE_CHECKING:
     from surgeon.models.sources import LoadedModel
-    from surgeon.norms.mode.usage import GateUsage
+    from surgeon.surgery.gates import GateUsage
     from surgeon.surgery.inspect import Inspection
 
 
@@ -36,7 +36,7 @@ def inspect(
         typer.Option(
             "--data",
             metavar="DATA",
-            help="Show how the gates of mode layers divide these images.",
+            help="Show how the gates of rewritten layers divide these images.",
             autocompletion=completion.data,
         ),
     ] = None,
@@ -111,7 +111,7 @@ def _units_table(inspection: Inspection) -> Table:
 
 def _gates(loaded: LoadedModel, data: str, split: str | None, limit: int | None) -> dict[str, GateUsage]:
     from surgeon.measuring.setup import Request, prepare
-    from surgeon.norms.mode.usage import gate_usage
+    from surgeon.surgery.gates import gate_usage
 
     with output.working(f"Reading {data}…"):
         task = prepare(loaded, Request(data=data, split=split, limit=limit))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from surgeon import checkpoint
 from surgeon.inserts import Effect
 from surgeon.models.sources import LoadedModel
+from surgeon.norms import norms
 from surgeon.results.conversion import Conversion
 from surgeon.surgery.plan import ResolvedPlan
 from surgeon.surgery.proof import plan_surgery, rewrite
@@ -56,15 +58,11 @@ def perform_conversion(
 
 def _plan_notes(plan: ResolvedPlan) -> list[str]:
     """What a user who just typed the rewrite's name may not expect."""
-    options = [(r.name, r.options) for operation in plan.operations for r in operation.rewrites]
-    alphas = [o["alpha"] for name, o in options if name == "example-weighted"]
-    notes = []
-    if alphas and not any(alphas):
-        notes.append("alpha is 0, so predictions stay as they are: set one, e.g. --bn example-weighted:alpha=0.05")
-    if any(name == "batch-group" and o["channel_groups"] != "channels" for name, o in options):
-        notes.append("batch-group changes predictions at once: train the network before you use it")
-    if any(name == "mode-group" for name, _ in options):
-        notes.append("mode-group has no setting at which it is the original network: train it before you use it")
+    configs: dict[str, list[Any]] = {}
+    for operation in plan.operations:
+        for planned in operation.rewrites:
+            configs.setdefault(planned.name, []).append(planned.config())
+    notes = [note for name, layers in configs.items() for note in norms[name].config.notes(layers)]
     moving = dict.fromkeys(i.unit.name for i in plan.insertions if i.effect is Effect.AT_ONCE)
     notes += [f"{name} changes predictions at once: train the network before you use it" for name in moving]
     return notes

@@ -22,7 +22,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.core.private import metadata_of_state
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from surgeon.layers.rewriting import NormConfig
 
 SETTINGS = "surgeon"
 """Under this name a layer's settings lie in its part of a state dict's metadata."""
@@ -50,7 +50,7 @@ class BatchNormInterface(nn.Module):
     source: str
     identity_alpha: float
     constant_alpha: float | None
-    rewrites: dict[str, BaseModel]
+    rewrites: dict[str, NormConfig]
     epsilon: float
 
     @property
@@ -59,6 +59,12 @@ class BatchNormInterface(nn.Module):
 
     def set_alpha(self, alpha: float | tuple[float, ...]) -> None:
         raise NotImplementedError
+
+    @property
+    def alpha_options(self) -> dict[str, str]:
+        """By rewrite, the option that is this layer's alpha; where there is one, it may be set after conversion."""
+        options = {name: config.alpha_option for name, config in self.rewrites.items()}
+        return {name: option for name, option in options.items() if option is not None}
 
     @property
     def eps(self) -> float:
@@ -98,15 +104,15 @@ class BatchNormInterface(nn.Module):
         return f"has a part of its own ({added[0]})" if added else ""
 
     def reset_running_stats(self) -> None:
-        """As torch's; the statistics of modes, too, start again. A frozen layer keeps its own."""
+        """As torch's; those that a rewrite has added start again, too. A frozen layer keeps its own."""
         if self.frozen or self.running_mean is None or self.running_var is None:
             return
         self.running_mean.zero_()
         self.running_var.fill_(1)
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.zero_()
-        if (reset := getattr(getattr(self, "modes", None), "reset_running_stats", None)) is not None:
-            reset()
+        for config in self.rewrites.values():
+            config.reset_statistics(self)  # type: ignore[arg-type]
 
     def reset_parameters(self) -> None:
         """As torch's."""
@@ -141,11 +147,12 @@ class BatchNormInterface(nn.Module):
         if (saved := metadata.get(SETTINGS)) is None:
             # A plain network's state dict has torch's version of each layer; a file or helper that drops all
             # metadata (safetensors, a dict comprehension) has dropped the alpha of a converted one as well.
-            if unset and not metadata and "example-weighted" in self.rewrites:
+            if unset and not metadata and self.alpha_options:
+                name, option = next(iter(self.alpha_options.items()))
                 warnings.warn(
                     "The loaded weights come without the metadata of a state dict, so alpha stays "
                     f"{self.identity_alpha:g}. If they were saved from a converted network, set its alpha again: "
-                    'surgeon.convert(model, "example-weighted", alpha=…); surgeon.save and surgeon.load keep it.',
+                    f'surgeon.convert(model, "{name}", {option}=…); surgeon.save and surgeon.load keep it.',
                     stacklevel=2,
                 )
             return
@@ -153,15 +160,15 @@ class BatchNormInterface(nn.Module):
         if groups != self.channel_groups:
             warnings.warn(
                 f"The loaded weights were saved from layers with {groups} channel groups, but here are "
-                f"{self.channel_groups}: convert the network with the same batch-group options.",
+                f"{self.channel_groups}: convert the network with the same options.",
                 stacklevel=2,
             )
         if alpha == self.alpha_values or alpha == self.identity_alpha:
             return
-        if unset and "example-weighted" in self.rewrites:
+        if unset and self.alpha_options:
             self.set_alpha(alpha)
             return
-        here = f"alpha {_shown(self.alpha_values)}" if "example-weighted" in self.rewrites else "no example weighting"
+        here = f"alpha {_shown(self.alpha_values)}" if self.alpha_options else "no example weighting"
         warnings.warn(
             f"The loaded weights were saved with alpha {_shown(alpha)}, but this network has {here}, which it keeps.",
             stacklevel=2,

@@ -9,7 +9,7 @@ layer also did (dropout, activation) is done after it as before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, cast
 
 import torch
 import torch.fx
@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
-from surgeon.core.private import BatchNorm
 from surgeon.layers import native, statistics, symbolic
 from surgeon.layers.branches import Branch, Router
 from surgeon.layers.checks import DIMENSIONS, check_alpha, check_dimensions
@@ -25,7 +24,7 @@ from surgeon.layers.interface import BatchNormInterface
 from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from surgeon.layers.rewriting import NormConfig
 
 torch.fx.wrap("check_dimensions")  # where a layer alone is traced symbolically
 
@@ -76,8 +75,12 @@ class GroupStatistics:
 class SurgicalNorm(BatchNormInterface):
     """A rewritten normalisation layer. Its own eps is `epsilon`: see BatchNormInterface."""
 
+    is_branch: ClassVar[bool] = False
+    """Whether it is the auxiliary branch (`aux`) of another layer, not a layer of the network."""
+
     alpha: Tensor
     training_rule: TrainingRule
+    process_group: Any
 
     def __init__(
         self,
@@ -100,13 +103,13 @@ class SurgicalNorm(BatchNormInterface):
         self.identity_alpha = identity_alpha
         self.source = source
         self.input_dimensions = DIMENSIONS.get(source)
-        self.rewrites: dict[str, BaseModel] = {}
+        self.rewrites: dict[str, NormConfig] = {}
         self.training_rule = BatchStatistics()
         self.whole_rule: TrainingRule | None = None
         self.register_buffer("alpha", torch.full((num_features,), identity_alpha), persistent=False)
         self.constant_alpha: float | None = identity_alpha
         self._alpha_values: float | tuple[float, ...] = identity_alpha
-        self.aux: AuxiliaryNorm | None = None
+        self.aux: SurgicalNorm | None = None
         self.router = Router()
 
     def set_alpha(self, alpha: float | Sequence[float]) -> None:
@@ -115,8 +118,8 @@ class SurgicalNorm(BatchNormInterface):
         self._alpha_values = tuple(alpha) if isinstance(alpha, Sequence) else float(alpha)
         self.constant_alpha = None if isinstance(alpha, Sequence) else float(alpha)
         self._fill_alpha()
-        if (config := self.rewrites.get("example-weighted")) is not None:
-            self.rewrites["example-weighted"] = config.model_copy(update={"alpha": self._alpha_values})
+        for name, option in self.alpha_options.items():
+            self.rewrites[name] = self.rewrites[name].model_copy(update={option: self._alpha_values})
         if self.aux is not None:
             self.aux.set_alpha(alpha)
 
@@ -132,10 +135,14 @@ class SurgicalNorm(BatchNormInterface):
         if self.aux is not None:
             self.aux.compute_with(alpha)
 
-    def split(self, shared_affine: bool) -> None:
-        """Add an auxiliary branch that starts as a copy of this layer; one that is there already stays."""
-        if self.aux is None:
-            self.aux = AuxiliaryNorm.beside(self, shared_affine)
+    def follow(self, main: SurgicalNorm) -> None:
+        """As its auxiliary branch, take statistics as the main branch does."""
+        self.training_rule, self.channel_groups = main.training_rule, main.channel_groups
+        self.track_running_stats = main.track_running_stats
+        if isinstance(main.training_rule, SynchronisedStatistics):
+            self.process_group = main.process_group
+        self._alpha_values, self.constant_alpha = main._alpha_values, main.constant_alpha
+        self.alpha = main.alpha.clone()
 
     def _fill_alpha(self) -> None:
         dtype = torch.float32 if self.alpha.dtype.itemsize < 4 else self.alpha.dtype
@@ -204,7 +211,7 @@ class SurgicalNorm(BatchNormInterface):
         synchronised = isinstance(self.training_rule, SynchronisedStatistics)
         return (self.training_rule if synchronised else BatchStatistics())(self, x)
 
-    def _normalise_by_branch(self, x: Tensor, aux: AuxiliaryNorm) -> Tensor:
+    def _normalise_by_branch(self, x: Tensor, aux: SurgicalNorm) -> Tensor:
         branch = self.router.branch
         if branch is Branch.HALVES:
             half, left_over = divmod(len(x), 2)
@@ -268,44 +275,7 @@ def surgical_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
 
 def is_whole_layer(module: nn.Module) -> TypeGuard[SurgicalNorm]:
     """Whether a module is a rewritten layer, and not the second branch of one."""
-    return isinstance(module, SurgicalNorm) and not isinstance(module, AuxiliaryNorm)
-
-
-class AuxiliaryNorm(SurgicalNorm, BatchNorm):  # type: ignore[misc, override]
-    """The second branch of a split layer: tensors of its own, everything else as in the layer it stands beside."""
-
-    def reset_running_stats(self) -> None:
-        """Whatever comes next begins a new average; a branch that nothing passes keeps its statistics."""
-        if self.num_batches_tracked is not None and not self.frozen:
-            self.num_batches_tracked.zero_()
-
-    @classmethod
-    def beside(cls, main: SurgicalNorm, shared_affine: bool) -> AuxiliaryNorm:
-        aux = cls(main.num_features, eps=main.epsilon, momentum=main.momentum, frozen=main.frozen, source=main.source)
-        for name in ("weight", "bias"):
-            value = getattr(main, name)
-            if isinstance(value, nn.Parameter) or value is None:
-                aux.register_parameter(name, value if shared_affine or value is None else _copied(value))
-            else:
-                aux.register_buffer(name, value if shared_affine else value.clone())
-        for name in ("running_mean", "running_var", "num_batches_tracked"):
-            value = getattr(main, name)
-            aux.register_buffer(name, None if value is None else value.clone())
-        aux.follow(main)
-        return aux.train(main.training)
-
-    def follow(self, main: SurgicalNorm) -> None:
-        """Take statistics as the main branch does."""
-        self.training_rule, self.channel_groups = main.training_rule, main.channel_groups
-        self.track_running_stats = main.track_running_stats
-        if isinstance(main.training_rule, SynchronisedStatistics):
-            self.process_group = main.process_group
-        self._alpha_values, self.constant_alpha = main._alpha_values, main.constant_alpha
-        self.alpha = main.alpha.clone()
-
-
-def _copied(parameter: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
+    return isinstance(module, SurgicalNorm) and not module.is_branch
 
 
 def normalise_by_branch(norm: SurgicalNorm, x: Tensor) -> Tensor:

@@ -8,10 +8,11 @@ from typing import Protocol, cast
 
 from torch import Tensor, nn
 
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import SurgeonError, listing
 from surgeon.layers.branches import Branch
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.measuring.shared_prefix import SharedPrefix
+from surgeon.norms import norms_with
 from surgeon.surgery.branches import Mixing, branch, mix_branches, mixed, split_layers
 from surgeon.surgery.temperature import temperature_of
 
@@ -37,12 +38,12 @@ class Axis(Protocol):
 
 
 class AlphaAxis:
-    """The weight of each example's own statistics, the same in all example-weighted layers."""
+    """The weight of each example's own statistics, the same in all layers in which it can be set."""
 
     name = "alpha"
 
     def __init__(self, model: nn.Module) -> None:
-        self.layers = example_weighted_layers(model)
+        self.layers = layers_with_alpha(model)
         originals = {layer.identity_alpha for layer in self.layers.values()}
         if len(originals) != 1:
             raise SurgeonError(
@@ -70,7 +71,7 @@ class AlphaAxis:
     @contextmanager
     def kept_if_it_fails(self) -> Iterator[None]:
         """Leave the layers as they were if anything goes wrong."""
-        before = {name: layer.rewrites["example-weighted"].model_dump()["alpha"] for name, layer in self.layers.items()}
+        before = {name: layer.alpha_values for name, layer in self.layers.items()}
         try:
             yield
         except BaseException:
@@ -78,18 +79,19 @@ class AlphaAxis:
             raise
 
 
-def has_example_weighted_layers(model: nn.Module) -> bool:
+def has_alpha(model: nn.Module) -> bool:
     """Whether the network has an alpha to sweep."""
-    return any("example-weighted" in layer.rewrites for layer in surgical_layers(model).values())
+    return any(layer.alpha_options for layer in surgical_layers(model).values())
 
 
-def example_weighted_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
+def layers_with_alpha(model: nn.Module) -> dict[str, SurgicalNorm]:
     """The layers of a network whose alpha can be set, by name."""
-    layers = {name: layer for name, layer in surgical_layers(model).items() if "example-weighted" in layer.rewrites}
+    layers = {name: layer for name, layer in surgical_layers(model).items() if layer.alpha_options}
     if not layers:
+        known = norms_with(lambda config: config.alpha_option)
         raise SurgeonError(
-            "The network has no example-weighted layers, so it has no alpha to sweep.",
-            'Convert it first: surgeon.convert(model, "example-weighted").',
+            f"The network has no {listing(known, 'or')} layers, so it has no alpha to sweep.",
+            f'Convert it first: surgeon.convert(model, "{known[0]}").',
         )
     return layers
 

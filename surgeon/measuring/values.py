@@ -11,7 +11,10 @@ MOST_VALUES = 1001
 FORMS = f"Write FROM:TO:COUNT, e.g. 0:0.2:21, or single values: 0,0.01,0.05; at most {MOST_VALUES:,} of them."
 
 
-def parse_values(text: str, option: str) -> tuple[float, ...]:
+UNIT = (0.0, 1.0)
+
+
+def parse_values(text: str, option: str, within: tuple[float, float] | None = UNIT) -> tuple[float, ...]:
     """The swept values in ascending order, each once."""
     try:
         if ":" in text:
@@ -21,7 +24,7 @@ def parse_values(text: str, option: str) -> tuple[float, ...]:
             values = [float(part) for part in text.split(",")]
     except ValueError:
         raise SurgeonError(f"{option} cannot be {text!r}.", FORMS) from None
-    return checked(values, option)
+    return checked(values, option, within)
 
 
 def evenly_spaced(first: float, last: float, number: int) -> list[float]:
@@ -32,12 +35,14 @@ def evenly_spaced(first: float, last: float, number: int) -> list[float]:
     return [float(f"{first + step * index:.10g}") for index in range(number)]
 
 
-def checked(values: Iterable[float], option: str) -> tuple[float, ...]:
-    """The values in ascending order, each once; all of them weights between 0 and 1."""
+def checked(values: Iterable[float], option: str, within: tuple[float, float] | None = UNIT) -> tuple[float, ...]:
+    """The values in ascending order, each once; all of them weights between 0 and 1, or within other bounds or none."""
     ascending = tuple(sorted({float(value) + 0.0 for value in values}))
     if not 1 <= len(ascending) <= MOST_VALUES:
         raise SurgeonError(f"{option} names {count(len(ascending), 'value')}.", FORMS)
-    wrong = [value for value in ascending if not (math.isfinite(value) and 0 <= value <= 1)]
+    low, high = within or (-math.inf, math.inf)
+    wrong = [value for value in ascending if not (math.isfinite(value) and low <= value <= high)]
     if wrong:
-        raise SurgeonError(f"{option} cannot be {wrong[0]:g}: it must lie between 0 and 1.", FORMS)
+        bounds = f"lie between {low:g} and {high:g}" if within else "be finite"
+        raise SurgeonError(f"{option} cannot be {wrong[0]:g}: it must {bounds}.", FORMS)
     return ascending

@@ -3,6 +3,6 @@
 How a layer is found and replaced lies in `surgery`; arithmetic that several methods share, in `layers`.
 """
 
-from surgeon.norms.base import NormConfig, NormVariant, Phase, norms, option, register
+from surgeon.norms.base import NormConfig, NormVariant, Phase, norms, norms_with, option, register
 
-__all__ = ["NormConfig", "NormVariant", "Phase", "norms", "option", "register"]
+__all__ = ["NormConfig", "NormVariant", "Phase", "norms", "norms_with", "option", "register"]

@@ -12,12 +12,23 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from surgeon.core.registry import Registry
-from surgeon.core.specs import Options, configure, option
+from surgeon.core.specs import configure, option
+from surgeon.layers.rewriting import NormConfig
 
 if TYPE_CHECKING:
     from surgeon.layers.surgical import SurgicalNorm
 
-__all__ = ["NormConfig", "NormVariant", "Phase", "always_identical", "no_objection", "norms", "option", "register"]
+__all__ = [
+    "NormConfig",
+    "NormVariant",
+    "Phase",
+    "always_identical",
+    "no_objection",
+    "norms",
+    "norms_with",
+    "option",
+    "register",
+]
 
 
 class Phase(StrEnum):
@@ -26,10 +37,6 @@ class Phase(StrEnum):
     TRAINING = "training"
     INFERENCE = "inference"
     BRANCHES = "branches"
-
-
-class NormConfig(Options):
-    """Options of one variant."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,11 @@ def always_identical(norm: SurgicalNorm) -> Mapping[str, Any]:  # noqa: ARG001
 
 
 norms: Registry[NormVariant] = Registry("rewrite", "surgeon.norms", NormVariant)
+
+
+def norms_with(answer: Callable[[type[NormConfig]], Any]) -> list[str]:
+    """The names of the variants whose config answers a question with something."""
+    return [name for name in norms if answer(norms[name].config)]
 
 
 def no_objection(norm: SurgicalNorm, config: Any) -> str:  # noqa: ARG001

@@ -8,8 +8,9 @@ weighting then mixes in the example's own statistics of the same channel groups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import PositiveInt
 
@@ -26,6 +27,12 @@ class BatchGroupConfig(NormConfig):
         32, "Groups into which the channels are cut; `channels` gives each its own group, as in BatchNorm."
     )
     examples_per_group: int = option(2, "Examples that share statistics in training.", ge=1)
+
+    @classmethod
+    def notes(cls, layers: Sequence[Self]) -> Sequence[str]:
+        if all(layer.channel_groups == "channels" for layer in layers):
+            return ()
+        return ("batch-group changes predictions at once: train the network before you use it",)
 
 
 @dataclass(frozen=True)

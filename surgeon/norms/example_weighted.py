@@ -12,7 +12,8 @@ which equals the paper's mixture of E[x] and E[x^2] but, unlike it, never cancel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field
 
@@ -25,12 +26,21 @@ Weight = Annotated[float, Field(ge=0, le=1)]
 
 
 class ExampleWeightedConfig(NormConfig):
+    alpha_option = "alpha"
+    takes_group_norm = True
+
     alpha: Weight | tuple[Weight, ...] = option(
         0.0,
         "Weight of the example's own statistics: 0 is the original network, 1 uses the example alone; "
         "one number, or one per channel.",
         sweep=(0.0, 0.3),
     )
+
+    @classmethod
+    def notes(cls, layers: Sequence[Self]) -> Sequence[str]:
+        if any(layer.alpha for layer in layers):
+            return ()
+        return ("alpha is 0, so predictions stay as they are: set one, e.g. --bn example-weighted:alpha=0.05",)
 
 
 def _objection(norm: SurgicalNorm, config: ExampleWeightedConfig) -> str:

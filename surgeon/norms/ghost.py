@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from surgeon.core.errors import SurgeonError, count
 from surgeon.norms.base import NormConfig, Phase, always_identical, option, register
 
 if TYPE_CHECKING:
@@ -29,6 +30,17 @@ class GhostConfig(NormConfig):
     running: Literal["batch", "groups"] = option(
         "batch", "Running statistics from the whole batch's moments, or averaged over the groups."
     )
+
+    slow_channels_last = True
+
+    def check_examples(self, examples: int, layer: str) -> None:
+        """A group larger than what a process sees at once would silently be the whole batch."""
+        if self.size > examples:
+            raise SurgeonError(
+                f"Ghost groups of {self.size} are larger than the {count(examples, 'image')} that {layer} sees "
+                "at once.",
+                f"Use --bn ghost:size={examples} or less, or larger batches.",
+            )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -15,7 +15,7 @@ from surgeon.core.private import children_of, compiled_from
 from surgeon.inserts import inserts
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
-from surgeon.norms import norms
+from surgeon.norms import NormConfig, norms
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.inserting import carry_over, insert_units
 from surgeon.surgery.plan import Operation, ResolvedPlan, inserts_among, resolve
@@ -101,11 +101,16 @@ def apply_plan(model: nn.Module, plan: ResolvedPlan) -> nn.Module:
 def install(norm: SurgicalNorm, operation: Operation, *, at_identity: bool = False) -> None:
     """Give a layer its rewrites, as planned or at each one's identity setting."""
     for rewrite in operation.rewrites:
-        variant, config = norms[rewrite.name], rewrite.config()
+        variant, config = norms[rewrite.name], cast("NormConfig", rewrite.config())
         if at_identity and variant.identity is not None:
             config = variant.configure({**rewrite.options, **variant.identity(norm)})
-        variant.install(norm, config)
-        norm.rewrites[rewrite.name] = config
+        install_rewrite(norm, rewrite.name, config)
+
+
+def install_rewrite(norm: SurgicalNorm, name: str, config: NormConfig) -> None:
+    """Give a layer one rewrite, or other options of one that it has."""
+    norms[name].install(norm, config)
+    norm.rewrites[name] = config
     if norm.aux is not None:
         norm.aux.follow(norm)
 

@@ -1,4 +1,4 @@
-"""The two branches of a split network: taking one, mixing the predictions of both, and merging them into one."""
+"""The two branches that a network may have: taking one, mixing the predictions of both, and merging them into one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import SurgeonError, listing
 from surgeon.core.private import hooks_of, remove_hooks
 from surgeon.layers.branches import Branch, Router
 from surgeon.layers.statistics import Statistics, share_within_groups
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.norms import norms_with
 from surgeon.surgery.plan import ResolvedPlan
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -34,8 +35,10 @@ def split_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
     """The layers of a network that have two branches, by name."""
     layers = {name: layer for name, layer in surgical_layers(model).items() if layer.aux is not None}
     if not layers:
+        known = norms_with(lambda config: config.branch_augments)
         raise SurgeonError(
-            "The network has no split layers, so it has only one branch.", "Convert it first: --bn split."
+            f"The network has no {listing(known, 'or')} layers, so it has only one branch.",
+            f"Convert it first: --bn {known[0]}.",
         )
     return layers
 
@@ -148,7 +151,9 @@ def merge_branches(model: nn.Module, share: float) -> nn.Module:
         _merge_layer(layer, share)
     mix_branches(model, None)
     plan: ResolvedPlan = model.surgery  # type: ignore[assignment]
-    model.surgery = plan.without("split")  # type: ignore[assignment]
+    for name in norms_with(lambda config: config.branch_augments):
+        plan = plan.without(name)
+    model.surgery = plan  # type: ignore[assignment]
     return model
 
 
@@ -162,7 +167,7 @@ def _merge_layer(layer: SurgicalNorm, share: float) -> None:
     cast("Tensor", layer.weight).copy_(scale * (var + layer.epsilon).sqrt())
     cast("Tensor", layer.bias).copy_(shift + mean * scale)
     layer.aux = None
-    del layer.rewrites["split"]
+    layer.rewrites = {name: config for name, config in layer.rewrites.items() if not config.branch_augments}
 
 
 def _affine(layer: SurgicalNorm) -> tuple[Tensor, Tensor]:

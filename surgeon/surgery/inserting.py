@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
 from surgeon.inserts import PREFIX, inserts
-from surgeon.inserts.moex.layer import MomentExchange
 from surgeon.surgery.plan import Insertion, Place, ResolvedPlan
 from surgeon.surgery.residual import RunAfter, UnreadableError, put_after_addition
 
@@ -106,16 +105,6 @@ def taken_out(model: nn.Module, insertions: Sequence[Insertion]) -> Iterator[Non
     finally:
         for insertion, unit in units:
             setattr(model.get_submodule(insertion.site), insertion.attribute, unit)
-
-
-def exchange_unit(model: nn.Module) -> MomentExchange:
-    """The MoEx unit of a network, which says what each training step exchanged: `unit.last`."""
-    units = [module for module in model.modules() if isinstance(module, MomentExchange)]
-    if len(units) != 1:
-        raise SurgeonError(
-            f"The network has {len(units) or 'no'} moex unit{'s' if units else ''}.", "Convert it first: --insert moex."
-        )
-    return units[0]
 
 
 class Probe(nn.Module):

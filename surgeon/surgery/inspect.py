@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from surgeon.core.private import BatchNorm
 from surgeon.layers.running import evaluating, flatten
 from surgeon.layers.surgical import SurgicalNorm
-from surgeon.norms.mode.layer import ModeStatistics
-from surgeon.norms.mode.usage import GateUsage
-from surgeon.norms.mode_group.layer import ChannelModes
 from surgeon.surgery import adapters
+from surgeon.surgery.gates import GateUsage
 from surgeon.surgery.inserting import units_of
 from surgeon.surgery.plan import Insertion, ResolvedPlan
 
 AFFINE, RUNNING = ("weight", "bias"), ("running_mean", "running_var")
+TENSORS = (*AFFINE, *RUNNING)
 
 
 class LayerReport(BaseModel):
@@ -66,7 +65,7 @@ class Inspection(BaseModel):
     layers: list[LayerReport]
     units: list[UnitReport] = []
     gates: dict[str, GateUsage] = {}
-    """How the modes of each mode layer were used, if images were given."""
+    """How the gates of each layer that has some divided the images, if any were given."""
 
 
 def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | None = None) -> Inspection:
@@ -130,21 +129,18 @@ def statistics_health(module: nn.Module) -> list[str]:
 
 
 def _parts(module: nn.Module) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """The tensors by which a layer normalises, by name: its own, those of its second branch, of its gate and modes."""
-    by_modes = isinstance(module, SurgicalNorm) and module.whole_rule is not None  # its own statistics lie idle
-    yield "", _tensors(module, AFFINE if by_modes else (*AFFINE, *RUNNING))
-    if isinstance(module, SurgicalNorm) and module.aux is not None:
-        yield "auxiliary branch: ", _tensors(module.aux, (*AFFINE, *RUNNING))
-    modes = getattr(module, "modes", None)
-    if isinstance(modes, ModeStatistics | ChannelModes):
-        yield "gate: ", _tensors(modes.gate, AFFINE)
-    if isinstance(modes, ModeStatistics):
-        for number, moments in enumerate(zip(modes.running_mean, modes.running_var, strict=True), 1):
-            yield f"mode {number}: ", dict(zip(RUNNING, moments, strict=True))
+    """The tensors by which a layer normalises, by name: its own, and those that its rewrites have added."""
+    if not isinstance(module, SurgicalNorm):
+        yield "", _tensors(module)
+        return
+    yield "", _tensors(module, AFFINE if module.whole_rule is not None else TENSORS)  # its own statistics lie idle
+    for config in module.rewrites.values():
+        for label, part in config.parts(module):
+            yield label, _tensors(part)
 
 
-def _tensors(module: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
-    found = {name: getattr(module, name, None) for name in names}
+def _tensors(part: nn.Module | Mapping[str, Tensor], names: Iterable[str] = TENSORS) -> dict[str, Tensor]:
+    found = {name: part.get(name) if isinstance(part, Mapping) else getattr(part, name, None) for name in names}
     return {name: value for name, value in found.items() if isinstance(value, Tensor)}
 
 

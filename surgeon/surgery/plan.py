@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.core.registry import Registry
 from surgeon.core.specs import Options, parse_spec
 from surgeon.inserts import PREFIX, Effect, Insert, aliases, inserts
-from surgeon.norms import NormVariant, norms
+from surgeon.norms import NormVariant, norms, norms_with
+from surgeon.surgery.selectors import select
 
 if TYPE_CHECKING:
     from torch import nn
@@ -256,7 +255,8 @@ def _candidates(model: nn.Module, requests: Sequence[Request]) -> list[NormLayer
     if batch_norms:
         return batch_norms
     group_norms = adapters.group_norm_layers(model)
-    if group_norms and all(request.name == "example-weighted" for request in requests):
+    possible = norms_with(lambda config: config.takes_group_norm)
+    if group_norms and all(request.name in possible for request in requests):
         return group_norms
     kinds: dict[str, int] = {}
     for layer in adapters.norm_layers(model):
@@ -265,8 +265,20 @@ def _candidates(model: nn.Module, requests: Sequence[Request]) -> list[NormLayer
     raise SurgeonError(
         "This network has no BatchNorm layer to rewrite; "
         + (f"it has {found}." if found else "it has no norm at all."),
-        "Its GroupNorm layers can take example-weighted:alpha=1." if group_norms else "",
+        f"Its GroupNorm layers can take {listing(_unchanging(group_norms[0], possible), 'or')}." if group_norms else "",
     )
+
+
+def _unchanging(layer: NormLayer, names: Sequence[str]) -> Iterator[str]:
+    """Specs of rewrites, each at the setting at which this layer stays what it is."""
+    from surgeon.surgery import adapters
+
+    norm = adapters.to_surgical(layer)
+    for name in names:
+        identity = norms[name].identity
+        settings = {} if identity is None else identity(norm)
+        values = (f"{key}={f'{value:g}' if isinstance(value, float) else value}" for key, value in settings.items())
+        yield f"{name}:{','.join(values)}".rstrip(":")
 
 
 def _operation(layer: NormLayer, wanted: Mapping[str, Mapping[str, Any]], objections: list[str]) -> Operation:
@@ -318,51 +330,3 @@ def _options_per_layer(request: Request, layers: Sequence[str]) -> dict[str, dic
             for name, layer_value in zip(layers, value, strict=True):
                 spread[name][key] = layer_value
     return spread
-
-
-def select(names: Sequence[str], selector: str) -> list[str]:
-    """Names that a selector picks: globs, `stem`, `stage2`, `last`, `depth=0.5-1`; several with commas."""
-    picked: set[str] = set()
-    parts = [part for p in _split_outside_brackets(selector) if (part := p.strip())]
-    if not parts:
-        raise SurgeonError(
-            f"The selector {selector!r} is empty.", "Write a glob ('layer[34].*'), stem, stage2 or last."
-        )
-    for part in parts:
-        matches = _select_one(names, part)
-        if not matches:
-            roots = list(dict.fromkeys(_stage_of(name) or name for name in names))
-            raise SurgeonError(
-                f"No norm layer matches {part!r}.",
-                did_you_mean(part, names) or f"There are {count(len(names), 'layer')} in {listing(roots)}.",
-            )
-        picked.update(matches)
-    return [name for name in names if name in picked]
-
-
-def _split_outside_brackets(selector: str) -> list[str]:
-    return re.split(r",(?![^\[]*\])", selector)
-
-
-def _select_one(names: Sequence[str], part: str) -> list[str]:
-    stages = list(dict.fromkeys(stage for name in names if (stage := _stage_of(name))))
-    if part == "last":
-        return list(names[-1:])
-    if part == "stem":
-        first = next((i for i, name in enumerate(names) if _stage_of(name)), len(names))
-        return list(names[:first])
-    if match := re.fullmatch(r"stage(\d+)", part):
-        index = int(match[1]) - 1
-        chosen = stages[index] if 0 <= index < len(stages) else None
-        if chosen:
-            return [name for name in names if _stage_of(name) == chosen]
-    if match := re.fullmatch(r"depth=(\d*\.?\d+)-(\d*\.?\d+)", part):
-        low, high = (float(bound) * (len(names) - 1) for bound in match.groups())
-        return [name for i, name in enumerate(names) if low <= i <= high]
-    return [name for name in names if fnmatchcase(name, part)]
-
-
-def _stage_of(name: str) -> str | None:
-    """The part of a name that says its stage: up to the first number, e.g. `layer3`, `blocks.2`."""
-    match = re.match(r"(?:[^.\d]+\.)*?(?:[^.\d]+\d+|[^.\d]+\.\d+)(?=\.)", name)
-    return match[0] if match else None

@@ -26,7 +26,7 @@ from torch import Tensor, fx, nn
 
 from surgeon.core.errors import SurgeonError
 from surgeon.inserts import PREFIX
-from surgeon.surgery.plan import select
+from surgeon.surgery.selectors import select
 
 _ADDITIONS: tuple[Any, ...] = (operator.add, operator.iadd, torch.add)
 _LAYERS = {"conv1d", "conv2d", "conv3d", "linear", "matmul", "bmm", "einsum"}

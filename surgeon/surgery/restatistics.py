@@ -29,7 +29,8 @@ def restate_statistics(model: nn.Module, batches: Iterable[Any]) -> int:
     """Replace running statistics by those of the images, in place; returns in how many layers.
 
     A batch is the model's input, or a tuple or list that starts with it. Frozen layers keep theirs. So do
-    auxiliary branches and modes (see `keeps_statistics`), whose images are others than those of evaluation.
+    auxiliary branches, and layers with a rule of their own (see `keeps_statistics`): their images or statistics are
+    others than those of evaluation.
     """
     seen = {layer: _Seen() for layer in model.modules() if _is_restated(layer)}
     if not seen:
@@ -51,7 +52,7 @@ def restate_statistics(model: nn.Module, batches: Iterable[Any]) -> int:
 
 
 def keeps_statistics(model: nn.Module) -> tuple[str, ...]:
-    """The layers some of whose statistics are not estimated: an auxiliary branch, or modes."""
+    """The layers some of whose statistics are not estimated: they have an auxiliary branch, or a rule of their own."""
     return tuple(
         name for name, layer in surgical_layers(model).items() if layer.aux is not None or layer.whole_rule is not None
     )
@@ -91,7 +92,7 @@ def _watching(seen: dict[nn.Module, _Seen]) -> Iterator[None]:
     """Every layer takes note of its input, and normalises it by its own statistics.
 
     The layers stay in evaluation mode with the batch's moments for running ones. Training mode would
-    refuse a batch of one value, cut it into ghost groups, or wait for other processes.
+    refuse a batch of one value, cut it into groups, or wait for other processes.
     """
 
     def look(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:

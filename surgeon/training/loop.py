@@ -23,8 +23,7 @@ from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
 from surgeon.data.seeding import seed_from
 from surgeon.data.transforms import normalise
-from surgeon.inserts.crossnorm.layer import CrossNorm
-from surgeon.inserts.moex.layer import MomentExchange
+from surgeon.layers.units import training_units
 from surgeon.metrics import Metrics
 from surgeon.models.sources import Preprocessing
 from surgeon.results import Epoch
@@ -200,11 +199,8 @@ class Trainer:
         """Everything that this step draws follows from its number."""
         numbers = self.recipe.seed, self.step, self.processes.rank
         torch.manual_seed(seed_from(*numbers, 0))
-        for module in self.model.modules():
-            if isinstance(module, MomentExchange | CrossNorm):
-                owner = module.turns if isinstance(module, CrossNorm) else module
-                if owner.generator is not None and owner.seed is not None:
-                    owner.generator.manual_seed(seed_from(owner.seed, *numbers))
+        for unit in training_units(self.model):
+            unit.reseed(*numbers)
         return torch.Generator().manual_seed(seed_from(*numbers, 1))
 
     def _anywhere(self, here: bool) -> bool:

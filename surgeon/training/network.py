@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from torch import nn
 
 from surgeon.core.errors import SurgeonError
 from surgeon.core.private import BatchNorm
+from surgeon.layers.rewriting import NormConfig
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
@@ -118,6 +120,31 @@ def _named_by_timm(model: nn.Module) -> list[nn.Module]:
     modules = dict(model.named_modules())
     named = [modules.get(name) for name in ([names] if isinstance(names, str) else names)]
     return list(dict.fromkeys(head for head in (*heads, *named) if isinstance(head, nn.Module)))
+
+
+def rewrites_of(model: nn.Module) -> Iterator[tuple[str, NormConfig]]:
+    """The options of every rewrite of every layer, with the layer's name."""
+    for name, layer in surgical_layers(model).items():
+        for config in layer.rewrites.values():
+            yield name, config
+
+
+def branch_augments(model: nn.Module) -> tuple[str, ...]:
+    """What each branch's images are augmented with by default, main first; nothing for a network without branches."""
+    return next((config.branch_augments for _, config in rewrites_of(model) if config.branch_augments), ())
+
+
+def check_examples(model: nn.Module, examples: int) -> None:
+    """Refuse to train on so many images at once if some layer cannot."""
+    for name, config in rewrites_of(model):
+        config.check_examples(examples, name)
+
+
+def memory_format(model: nn.Module) -> torch.memory_format:
+    """Channels last is faster, except for rewrites whose kernels take the other order; depthwise layers do not."""
+    slow = any(config.slow_channels_last for _, config in rewrites_of(model))
+    depthwise = any(isinstance(module, nn.Conv2d) and module.groups > 1 for module in model.modules())
+    return torch.contiguous_format if slow and not depthwise else torch.channels_last
 
 
 def head_parameters(model: nn.Module) -> set[nn.Parameter]:

@@ -1,7 +1,7 @@
 """What a step minimises: cross-entropy on soft targets, for every way in which examples can be mixed.
 
 Cross-entropy is linear in the targets. So the sums of losses by which the papers state their methods
-(mixup's two terms, the three of MoEx with CutMix) are one cross-entropy with mixed targets.
+(one term for each example that has gone into another) are one cross-entropy with mixed targets.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surgeon.augment.augmix.consistency import jensen_shannon
+from surgeon.augment.consistency import jensen_shannon
 from surgeon.augment.pipeline import Augmentation
-from surgeon.inserts.moex.layer import MomentExchange
+from surgeon.layers.branches import Branch
+from surgeon.layers.units import TrainingUnit, training_units
 from surgeon.surgery.branches import branch
 
 Network = Callable[[Tensor], Any]
@@ -36,8 +37,8 @@ class Outcome:
 class Objective:
     """The loss of a batch of one, two or three copies of the same images.
 
-    Two copies are those of a split network, each through its branch. Three are AugMix's: a clean one
-    and two augmented ones, whose predictions are to agree.
+    With `consistency` the predictions for all copies are to agree, the first of which is the clean one. Without it two
+    copies are those of a network with two branches, each through its own.
     """
 
     model: nn.Module
@@ -59,7 +60,9 @@ class Objective:
         if len(images) > 1:
             self._keep_copies_apart(len(labels), len(images), generator)
         logits = self._predict(network, torch.cat(images) if len(images) > 1 else images[0])
-        goal = self._exchanged(torch.cat(targets))
+        goal = torch.cat(targets)
+        for unit in self._units:
+            goal = unit.mix_targets(goal)
         if self.consistency:
             parts = logits.chunk(len(images))
             loss = self._cross_entropy(parts[0], goal.chunk(len(images))[0])
@@ -70,33 +73,26 @@ class Objective:
         return Outcome(loss, correct, len(logits))
 
     def _share_partners(self, permutation: Tensor) -> None:
-        """Whom an example is mixed with is also whose moments it takes, so that it has three labels and not four."""
+        """Whom an example is mixed with is the same in the images and within the network."""
         for unit in self._units if len(self.augmentations) == 1 else ():
-            unit.permutation = permutation
+            unit.take_partners(permutation)
 
     def _keep_copies_apart(self, examples: int, copies: int, generator: torch.Generator) -> None:
-        """Weakly augmented examples take no moments of strongly augmented ones."""
+        """Within the network, weakly augmented examples are not mixed with strongly augmented ones."""
         partners = torch.randperm(examples, generator=generator)
         for unit in self._units:
-            unit.permutation = torch.cat([partners + examples * copy for copy in range(copies)])
+            unit.take_partners(torch.cat([partners + examples * copy for copy in range(copies)]))
 
     @property
-    def _units(self) -> list[MomentExchange]:
-        return [module for module in self.model.modules() if isinstance(module, MomentExchange)]
+    def _units(self) -> list[TrainingUnit]:
+        return training_units(self.model)
 
     def _predict(self, network: Network, images: Tensor) -> Tensor:
-        with branch(self.model, "halves") if len(self.augmentations) == 2 else nullcontext():
+        two_branches = len(self.augmentations) == 2 and not self.consistency
+        with branch(self.model, Branch.HALVES) if two_branches else nullcontext():
             answer = network(images)
         # In training, Inception networks also answer with their auxiliary classifiers, which take no part here.
         return answer if isinstance(answer, Tensor) else cast("Tensor", answer[0])
-
-    def _exchanged(self, targets: Tensor) -> Tensor:
-        """MoEx: an example that took the moments of another also takes a part of its targets."""
-        for unit in self._units:
-            if unit.last is not None:
-                partners = targets[unit.last.permutation.to(targets.device)]
-                targets = unit.last.lam * targets + (1 - unit.last.lam) * partners
-        return targets
 
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.smoothing:

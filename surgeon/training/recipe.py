@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -47,6 +47,15 @@ def _check_rewrite(spec: str) -> None:
     from surgeon.surgery.plan import check_requests
 
     check_requests((spec,), ())
+
+
+def branching_rewrites(specs: Iterable[str]) -> list[str]:
+    """The names of those rewrites that give each image a copy for every branch."""
+    from surgeon.norms import norms
+    from surgeon.surgery.plan import inserts_among
+
+    named = [request.name for request in inserts_among(tuple(specs))[0]]
+    return [name for name in named if norms[name].config.branch_augments]
 
 
 def _check_insert(spec: str) -> None:
@@ -121,11 +130,11 @@ class Recipe(BaseModel):
         (), "Augmentations, on top of `standard` unless they choose the crop. See `surgeon ls augments`."
     )
     strong: Augments = key(
-        ("strong",), "Augmentations of the copy that takes the auxiliary branch, if the network is split."
+        ("strong",), "Augmentations of the copy that takes the auxiliary branch, if the network has one."
     )
     unmixed_epochs: int = key(0, "Last epochs in which examples are not mixed.", ge=0)
     consistency: float = key(
-        0.0, "Weight of AugMix's consistency loss over a clean and two augmented copies; 0: none.", ge=0
+        0.0, "Weight of the consistency loss over a clean and two augmented copies, as in AugMix; 0: none.", ge=0
     )
 
     train_images: int | None = key(None, "Use only so many training images, each class in its share.", ge=2)
@@ -189,8 +198,9 @@ class Recipe(BaseModel):
             yield {"unmixed_epochs", "epochs"}, told
         if self.only and self.freeze:
             yield {"only", "freeze"}, "only and freeze exclude each other"
-        if self.consistency and any(spec.split(":")[0] == "split" for spec in self.bn):
-            yield {"consistency", "bn"}, "consistency and split both want copies of their own of each image"
+        if self.consistency:
+            for name in branching_rewrites(self.bn):
+                yield {"consistency", "bn"}, f"consistency and {name} both want copies of their own of each image"
 
 
 def shipped_recipes() -> dict[str, Path]:

@@ -241,3 +241,13 @@ def test_merging_onto_a_folder_that_is_there(split: Path) -> None:
 
 def test_helping() -> None:
     assert "--lambda" in invoke("merge", "--help").stdout
+
+
+def test_a_sweep_of_lambda_is_not_resumed_at_another_alpha(tmp_path: Path) -> None:
+    """Alpha is no weight, so the networks have the same hash."""
+    rewrites = ("--bn", "split", "--bn")
+    done("convert", "digits-resnet8", *rewrites, "example-weighted", "-o", "first")
+    done("convert", "digits-resnet8", *rewrites, "example-weighted:alpha=0.3", "-o", "second")
+    sweep = ("--data", "digits", "--limit", 100, "--lambda", "0,0.5", "-o", tmp_path / "swept")
+    done("sweep", "first", *sweep)
+    assert "rewriting" in refusal("sweep", "second", *sweep)

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import surgeon
 from surgeon.augment.base import Kind, augments
 from surgeon.inserts.crossnorm.styles import Box, cross_normalise, cross_normalise_channels
+from surgeon.inserts.moex.exchange import exchange_moments
 from surgeon.inserts.selfnorm.layer import SelfNorm
-from surgeon.layers.exchange import exchange_moments
 from surgeon.surgery.apply import convert
 from tests.contract.layouts import (
     CHANNELS,

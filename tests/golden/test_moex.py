@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from surgeon.layers.exchange import exchange_moments
+from surgeon.inserts.moex.exchange import exchange_moments
 from tests.golden.vectors import needs_vectors, vectors
 
 PREFIX = "moex/"

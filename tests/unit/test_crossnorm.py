@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from surgeon.inserts.crossnorm.styles import Box, cross_normalise, cross_normalise_channels, random_box
-from surgeon.layers.exchange import exchange_moments
+from surgeon.inserts.moex.exchange import exchange_moments
 from tests.helpers import randn
 from tests.reference import inserts
 

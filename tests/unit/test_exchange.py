@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from surgeon.layers.exchange import Moments, exchange_moments, moments
+from surgeon.inserts.moex.exchange import exchange_moments
+from surgeon.layers.moments import Moments, moments
 from tests.helpers import randn
 from tests.reference import inserts
 

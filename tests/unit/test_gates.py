@@ -73,7 +73,7 @@ def test_fresh_gates_are_nearly_uniform() -> None:
 
 
 def test_without_modes_or_images_it_is_refused() -> None:
-    with pytest.raises(SurgeonError, match="no mode layers"):
+    with pytest.raises(SurgeonError, match="no mode or mode-group layers"):
         surgeon.gate_usage(convert(small_resnet(), "ghost"), [small_images()])
     with pytest.raises(SurgeonError, match="No image"):
         surgeon.gate_usage(convert(small_resnet(), "mode"), [])

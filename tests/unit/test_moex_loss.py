@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 import surgeon
 from surgeon.core.errors import SurgeonError
+from surgeon.inserts.moex.exchange import exchange_moments
 from surgeon.inserts.moex.layer import Exchange
 from surgeon.inserts.moex.loss import CutMix, exchanged_loss
-from surgeon.layers.exchange import exchange_moments
 from surgeon.surgery.apply import convert
 from tests.helpers import randn, small_images, small_resnet
 

@@ -15,7 +15,8 @@ from torchvision.ops import FrozenBatchNorm2d
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.norms import norms
 from surgeon.surgery.apply import convert
-from surgeon.surgery.plan import Operation, Request, ResolvedPlan, Rewrite, resolve_plan, select
+from surgeon.surgery.plan import Operation, Request, ResolvedPlan, Rewrite, resolve_plan
+from surgeon.surgery.selectors import select
 from tests.helpers import SMALL_RESNET_NORMS, Snapshot, small_resnet
 
 

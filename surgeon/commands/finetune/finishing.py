@@ -16,7 +16,7 @@ from surgeon.commands.finetune.run import Run
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError, count
-from surgeon.measuring.axes import AlphaAxis, LambdaAxis, example_weighted_layers, has_example_weighted_layers
+from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_alpha, layers_with_alpha
 from surgeon.measuring.choosing import TEST, VALIDATION
 from surgeon.measuring.journal import OtherSweepError
 from surgeon.measuring.values import parse_values
@@ -99,16 +99,16 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
 def _axes(run: Run) -> dict[str, tuple[float, ...]]:
     """What is swept, and at which values: what the network has. Nothing is rewritten that nobody asked for."""
     values = {}
-    if run.recipe.sweep is not None and has_example_weighted_layers(run.loaded.model):
+    if run.recipe.sweep is not None and has_alpha(run.loaded.model):
         values[AlphaAxis.name] = (*parse_values(run.recipe.sweep, "sweep"), *_alpha_asked_for(run.loaded.model))
-    if run.recipe.sweep is not None and run.is_split:
+    if run.recipe.sweep is not None and run.has_branches:
         values[LambdaAxis.name] = parse_values(LAMBDAS, "lambda")
     return values
 
 
 def _alpha_asked_for(model: nn.Module) -> set[float]:
     """The one that all layers have already, so that it is among those that are compared."""
-    alphas = {layer.alpha_values for layer in example_weighted_layers(model).values()}
+    alphas = {layer.alpha_values for layer in layers_with_alpha(model).values()}
     return {alpha for alpha in alphas if isinstance(alpha, float)} if len(alphas) == 1 else set()
 
 

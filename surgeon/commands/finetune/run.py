@@ -35,7 +35,6 @@ from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.data.loaders import Batches, batches, usable_cores
-from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.predicting import Manner, score
 from surgeon.measuring.setup import SMALL_IMAGE
 from surgeon.metrics import Metrics, Scores, summarise
@@ -52,8 +51,6 @@ from surgeon.training.tracking import CURVES
 
 DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 CROP = "standard"
-WEAK = "weak"
-"""What the main branch of a split network sees, unless the recipe says otherwise."""
 
 
 class Run:
@@ -80,7 +77,7 @@ class Run:
         if request.recipe.input_size is not None:
             network.check_input_size(self.loaded)
         network.convert(self.loaded, request.recipe)
-        _check_groups(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
+        network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
         network.choose_what_learns(self.loaded.model, request.recipe)
         self.recipe = self._fitted(request.recipe)
         self.augmentations = self._augmentations()
@@ -90,7 +87,7 @@ class Run:
         _, height, width = self.preprocessing.input_size
         decays = recipe.norm_weight_decay
         fitted = {
-            "augment": recipe.augment or ((WEAK,) if self.is_split else ()),
+            "augment": recipe.augment or network.branch_augments(self.loaded.model)[:1],
             "batch_size": self.batch_size,
             "input_size": height if height == width else None,
             "norm_weight_decay": network.has_residual_path(self.loaded) if decays is None else decays,
@@ -147,7 +144,7 @@ class Run:
 
     def trainer(self, watcher: Watcher) -> Trainer:
         recipe, model = self.recipe, self.loaded.model.to(self.device)
-        memory_format = _memory_format(model)
+        memory_format = network.memory_format(model)
         model.to(memory_format=memory_format)
         optimizer = make_optimizer(network.parameter_groups(model, recipe, bool(recipe.norm_weight_decay)), recipe)
         return Trainer(
@@ -207,19 +204,23 @@ class Run:
         """One for each copy that a step takes of an image."""
         given = build(self.recipe.augment, self.preprocessing, CROP)
         if self.recipe.consistency:
-            if self.is_split or given.mixing:
-                other = "a split network takes two" if self.is_split else "each would be mixed with another image"
+            if self.has_branches or given.mixing:
+                other = (
+                    "a network with branches takes two"
+                    if self.has_branches
+                    else "each would be mixed with another image"
+                )
                 raise SurgeonError(
                     f"The consistency loss compares three copies of an image, but {other}.", "Set consistency=0."
                 )
             return replace(given, image=()), given, given
-        if self.is_split:
+        if self.has_branches:
             return given, build(self.recipe.strong, self.preprocessing, CROP)
         return (given,)
 
     @property
-    def is_split(self) -> bool:
-        return any(layer.aux is not None for layer in surgical_layers(self.loaded.model).values())
+    def has_branches(self) -> bool:
+        return bool(network.branch_augments(self.loaded.model))
 
     def _validation_batches(self, skip_bad: bool) -> Batches:
         images, workers = self.splits.validation, self.request.task.workers
@@ -267,24 +268,6 @@ def _check_division(batch_size: int, processes: int, recipe: Recipe) -> None:
         )
     if batch_size // parts < 2:
         raise SurgeonError(f"A batch of {batch_size} leaves one image for each of {parts} parts.", "Use more images.")
-
-
-def _check_groups(model: nn.Module, examples: int) -> None:
-    """A ghost group larger than what a process sees at once would silently be the whole batch."""
-    for name, layer in surgical_layers(model).items():
-        size = getattr(layer.rewrites.get("ghost"), "size", 0)
-        if size > examples:
-            raise SurgeonError(
-                f"Ghost groups of {size} are larger than the {count(examples, 'image')} that {name} sees at once.",
-                f"Use --bn ghost:size={examples} or less, or larger batches.",
-            )
-
-
-def _memory_format(model: nn.Module) -> torch.memory_format:
-    """Channels last is faster, except for ghost groups, whose kernel takes the other order; depthwise layers do not."""
-    ghost = any("ghost" in layer.rewrites for layer in surgical_layers(model).values())
-    depthwise = any(isinstance(module, nn.Conv2d) and module.groups > 1 for module in model.modules())
-    return torch.contiguous_format if ghost and not depthwise else torch.channels_last
 
 
 def _average_of(model: nn.Module, recipe: Recipe) -> Any:

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from torch import nn
 
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
 from surgeon.commands.sweep.investigation import Investigation, Question
+from surgeon.commands.sweep.settings import ALPHA
 from surgeon.core.atomic import check_destination, staged
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
-from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_example_weighted_layers
+from surgeon.layers.surgical import surgical_layers
+from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, has_alpha
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
+from surgeon.measuring.option_axis import OptionAxis
 from surgeon.measuring.runner import Progress, Runner
 from surgeon.measuring.setup import Request, Task, open_images, prepare
 from surgeon.metrics import metrics
 from surgeon.models.sources import LoadedModel
+from surgeon.norms import norms
 from surgeon.report.sweep import sweep_page, sweep_picture
 from surgeon.results import Learning, Method, Sweep
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.branches import how_to_mix
 from surgeon.surgery.plan import Request as Rewriting
-from surgeon.surgery.plan import resolve_plan
+from surgeon.surgery.plan import Rewrite, resolve_plan
 from surgeon.surgery.proof import rewrite, state_sha256
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -63,14 +69,10 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         check_output(request.output, request.overwrite)
     parts = _parts(request, images)
     choosing, confirming = parts.images, parts.held_back
-    parity = make_sweepable(loaded, request.layers) if request.axis == AlphaAxis.name else None
+    parity = make_sweepable(loaded, request.axis, request.layers) if request.axis != LambdaAxis.name else None
     task = prepare(loaded, request.task, choosing)
     metric = metrics[request.metric]
-    axis = (
-        AlphaAxis(task.model)
-        if request.axis == AlphaAxis.name
-        else LambdaAxis(task.model, how_to_mix(request.mix_logits))
-    )
+    axis = _axis(task.model, request)
     journal = None
     if (folder := request.output) is not None:
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
@@ -97,16 +99,26 @@ def check_output(folder: Path, overwrite: bool) -> None:
     check_destination(folder, overwrite or (folder / JOURNAL).exists())
 
 
-def make_sweepable(loaded: LoadedModel, layers: str | None) -> float | None:
-    """Rewrite the BatchNorm layers for example weighting, unless some are rewritten already."""
-    if has_example_weighted_layers(loaded.model):
+def _axis(model: nn.Module, request: SweepRequest) -> Axis:
+    if request.axis == AlphaAxis.name:
+        return AlphaAxis(model)
+    if request.axis == LambdaAxis.name:
+        return LambdaAxis(model, how_to_mix(request.mix_logits))
+    return OptionAxis(model, *request.axis.split("."))
+
+
+def make_sweepable(loaded: LoadedModel, axis: str, layers: str | None) -> float | None:
+    """Rewrite the BatchNorm layers so that they have what is swept, unless some are rewritten already."""
+    name = ALPHA if axis == AlphaAxis.name else axis.partition(".")[0]
+    present = {name for layer in surgical_layers(loaded.model).values() for name in layer.rewrites}
+    if name in present or (axis == AlphaAxis.name and has_alpha(loaded.model)):
         if layers is not None:
             raise SurgeonError(
-                f"{loaded.name} has example-weighted layers already, so --layers has nothing to say.",
+                f"{loaded.name} has {name} layers already, so --layers has nothing to say.",
                 "Convert the original network with --layers instead.",
             )
         return None
-    request = Rewriting(name="example-weighted")
+    request = Rewriting(name=name)
     return rewrite(loaded, resolve_plan(loaded.model, [request], layers)).identity_difference
 
 
@@ -145,7 +157,7 @@ def _open_journal(
     identity = {
         "model": [str(loaded.origin.source), state_sha256(task.model)],
         "rewriting": [
-            (operation.layer, rewrite.name, {k: v for k, v in rewrite.options.items() if k != "alpha"})
+            (operation.layer, rewrite.name, _without_swept(rewrite, request.axis))
             for operation in current_plan(task.model).operations
             for rewrite in operation.rewrites
         ],
@@ -162,6 +174,12 @@ def _open_journal(
         "temperature": temperature_of(task.model),
     }
     return Journal(folder / JOURNAL, identity, request.overwrite)
+
+
+def _without_swept(rewrite: Rewrite, axis: str) -> dict[str, Any]:
+    """The options of a rewrite that a sweep leaves as they are."""
+    swept = norms[rewrite.name].config.alpha_option if axis == AlphaAxis.name else axis.removeprefix(f"{rewrite.name}.")
+    return {key: value for key, value in rewrite.options.items() if key != swept}
 
 
 def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: float | None) -> Sweep:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from surgeon.core.private import remove_hooks
 from surgeon.inserts.crossnorm.styles import cross_normalise, cross_normalise_channels, random_box
-from surgeon.inserts.moex.layer import own_generator
 from surgeon.layers import symbolic
 from surgeon.layers.recomputation import Repeatable
+from surgeon.layers.units import TrainingUnit, own_generator, reseed
 
 
 class Turns:
@@ -67,7 +67,7 @@ class BeginStep:
         self.turns.begin()
 
 
-class CrossNorm(nn.Module):
+class CrossNorm(TrainingUnit):
     """One unit: the identity in evaluation, and in training when it is not its turn."""
 
     def __init__(
@@ -80,6 +80,10 @@ class CrossNorm(nn.Module):
         self.beta = beta
         self.index = index
         self._draws = Repeatable()
+
+    def reseed(self, *numbers: int) -> None:
+        """Draw by these numbers from now on, together with all that take turns with it."""
+        reseed(self.turns.generator, self.turns.seed, *numbers)
 
     def forward(self, x: Tensor) -> Tensor:
         if symbolic.traced(x):

@@ -15,7 +15,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from surgeon.layers.exchange import Moments, moments
+from surgeon.layers.moments import Moments, moments
 from surgeon.layers.statistics import wide
 
 Box = tuple[int, int, int, int]

@@ -15,9 +15,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from surgeon.core.errors import SurgeonError
+from surgeon.inserts.moex.exchange import exchange_moments
 from surgeon.layers import symbolic
-from surgeon.layers.exchange import Moments, exchange_moments
+from surgeon.layers.moments import Moments
 from surgeon.layers.recomputation import Repeatable, recomputing
+from surgeon.layers.units import TrainingUnit, own_generator, reseed
 
 
 class Exchange(NamedTuple):
@@ -27,12 +30,7 @@ class Exchange(NamedTuple):
     lam: float
 
 
-def own_generator(seed: int | None) -> torch.Generator | None:
-    """A generator that is copied with the network it belongs to; None stands for torch's."""
-    return None if seed is None else torch.Generator().manual_seed(seed)
-
-
-class MomentExchange(nn.Module):
+class MomentExchange(TrainingUnit):
     """MoEx at one site: the identity in evaluation.
 
     `last` is what the last training forward exchanged, None if that batch was left alone. For the next
@@ -95,6 +93,20 @@ class MomentExchange(nn.Module):
         self.last = Exchange(permutation, self.lam)
         return y
 
+    def reseed(self, *numbers: int) -> None:
+        """Draw by these numbers from now on, if the generator is the unit's own."""
+        reseed(self.generator, self.seed, *numbers)
+
+    def take_partners(self, permutation: Tensor) -> None:
+        """Whom an example is mixed with is also whose moments it takes, so that it has three labels and not four."""
+        self.permutation = permutation
+
+    def mix_targets(self, targets: Tensor) -> Tensor:
+        """An example that took the moments of another also takes a part of its targets."""
+        if self.last is None:
+            return targets
+        return self.last.lam * targets + (1 - self.last.lam) * targets[self.last.permutation.to(targets.device)]
+
     def extra_repr(self) -> str:
         return f"{self.norm}, p={self.p}, lam={self.lam}"
 
@@ -102,3 +114,13 @@ class MomentExchange(nn.Module):
 def exchange_in_training(unit: MomentExchange, x: Tensor) -> Tensor:
     """What the unit does: nothing in evaluation."""
     return unit._exchange(x) if unit.training else x
+
+
+def exchange_unit(model: nn.Module) -> MomentExchange:
+    """The MoEx unit of a network, which says what each training step exchanged: `unit.last`."""
+    units = [module for module in model.modules() if isinstance(module, MomentExchange)]
+    if len(units) != 1:
+        raise SurgeonError(
+            f"The network has {len(units) or 'no'} moex unit{'s' if units else ''}.", "Convert it first: --insert moex."
+        )
+    return units[0]

@@ -6,6 +6,7 @@ BatchNorm it replaces, so the converted network is the original until it is trai
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from surgeon.norms.base import NormConfig, Phase, always_identical, option, register
@@ -13,19 +14,41 @@ from surgeon.norms.base import NormConfig, Phase, always_identical, option, regi
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from surgeon.layers.rewriting import Part
     from surgeon.layers.surgical import SurgicalNorm
+    from surgeon.norms.mode.layer import ModeStatistics
 
 
 class ModeConfig(NormConfig):
     modes: int = option(2, "How many modes; 1 is BatchNorm.", ge=1)
 
+    def parts(self, norm: SurgicalNorm) -> Iterator[Part]:
+        """The gate, and the statistics of each mode."""
+        modes = statistics_of(norm)
+        yield "gate: ", modes.gate
+        for number, (mean, var) in enumerate(zip(modes.running_mean, modes.running_var, strict=True), 1):
+            yield f"mode {number}: ", {"running_mean": mean, "running_var": var}
+
+    def gates(self, norm: SurgicalNorm) -> Callable[[Tensor], Tensor]:
+        """The share (N, K) of each mode in each example."""
+        return statistics_of(norm).gates
+
+    def reset_statistics(self, norm: SurgicalNorm) -> None:
+        """Every mode begins again."""
+        statistics_of(norm).reset_running_stats()
+
+
+def statistics_of(norm: SurgicalNorm) -> ModeStatistics:
+    """The gate and the moments that the rewrite has given to a layer."""
+    from surgeon.norms.mode.layer import ModeStatistics
+
+    assert isinstance(norm.modes, ModeStatistics)
+    return norm.modes
+
 
 def normalise_by_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
     """By the modes of the batch in training, by the running ones in evaluation."""
-    from surgeon.norms.mode.layer import ModeStatistics
-
-    modes = norm.modes
-    assert isinstance(modes, ModeStatistics)
+    modes = statistics_of(norm)
     if norm.training:
         return modes.normalise_batch(x, norm.weight, norm.bias, norm.epsilon, norm.next_average_factor())
     return modes.normalise_running(x, norm.weight, norm.bias, norm.epsilon)

@@ -6,7 +6,8 @@ in training and evaluation. So it has no setting at which it equals BatchNorm: i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from surgeon.norms.base import NormConfig, Phase, option, register
 from surgeon.norms.mode import objection
@@ -14,19 +15,38 @@ from surgeon.norms.mode import objection
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from surgeon.layers.rewriting import Part
     from surgeon.layers.surgical import SurgicalNorm
+    from surgeon.norms.mode_group.layer import ChannelModes
 
 
 class ModeGroupConfig(NormConfig):
     modes: int = option(2, "How many modes; 1 is GroupNorm of one group.", ge=1)
 
+    @classmethod
+    def notes(cls, layers: Sequence[Self]) -> Sequence[str]:  # noqa: ARG003
+        return ("mode-group has no setting at which it is the original network: train it before you use it",)
 
-def normalise_by_channel_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
-    """By the modes of each example's own channels."""
+    def parts(self, norm: SurgicalNorm) -> Iterator[Part]:
+        """The gate; there are no statistics."""
+        yield "gate: ", modes_of(norm).gate
+
+    def gates(self, norm: SurgicalNorm) -> Callable[[Tensor], Tensor]:
+        """The share (N, K, C) of each mode in each channel of each example."""
+        return modes_of(norm).gates
+
+
+def modes_of(norm: SurgicalNorm) -> ChannelModes:
+    """The gate that the rewrite has given to a layer."""
     from surgeon.norms.mode_group.layer import ChannelModes
 
     assert isinstance(norm.modes, ChannelModes)
-    return norm.modes.normalise(x, norm.weight, norm.bias, norm.epsilon, norm.num_features)
+    return norm.modes
+
+
+def normalise_by_channel_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
+    """By the modes of each example's own channels."""
+    return modes_of(norm).normalise(x, norm.weight, norm.bias, norm.epsilon, norm.num_features)
 
 
 @register(

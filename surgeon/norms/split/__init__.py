@@ -8,16 +8,25 @@ takes the main branch, or mixes the predictions of both.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from surgeon.norms.base import NormConfig, Phase, always_identical, option, register
 
 if TYPE_CHECKING:
+    from surgeon.layers.rewriting import Part
     from surgeon.layers.surgical import SurgicalNorm
 
 
 class SplitConfig(NormConfig):
+    branch_augments = ("weak", "strong")
+
     shared_affine: bool = option(False, "Both branches share weight and bias, and differ in their statistics only.")
+
+    def parts(self, norm: SurgicalNorm) -> Iterator[Part]:
+        """The second branch."""
+        if norm.aux is not None:
+            yield "auxiliary branch: ", norm.aux
 
 
 def _objection(norm: SurgicalNorm, config: SplitConfig) -> str:  # noqa: ARG001
@@ -37,4 +46,7 @@ def _objection(norm: SurgicalNorm, config: SplitConfig) -> str:  # noqa: ARG001
 )
 def split(norm: SurgicalNorm, config: Any) -> None:
     """Main and auxiliary branch, each with its own statistics and parameters; evaluation takes the main one."""
-    norm.split(shared_affine=config.shared_affine)
+    from surgeon.norms.split.layer import AuxiliaryNorm
+
+    if norm.aux is None:  # one that is there already stays
+        norm.aux = AuxiliaryNorm.beside(norm, config.shared_affine)

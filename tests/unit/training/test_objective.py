@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import surgeon
-from surgeon.augment.augmix.consistency import jensen_shannon
+from surgeon.augment.consistency import jensen_shannon
 from surgeon.augment.pipeline import Augmentation, build
 from surgeon.models.sources import Preprocessing
 from surgeon.training.objective import Objective

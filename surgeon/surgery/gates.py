@@ -1,8 +1,8 @@
-"""How the gates of mode normalisation divide images or channels: are all of the modes used?"""
+"""How the gates of rewritten layers divide images or channels among modes: are all of the modes used?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -10,11 +10,13 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import SurgeonError, listing
 from surgeon.layers.running import evaluating
 from surgeon.layers.surgical import surgical_layers
-from surgeon.norms.mode.layer import ModeStatistics
-from surgeon.norms.mode_group.layer import ChannelModes
+from surgeon.norms import NormConfig, norms_with
+
+Gates = Callable[[Tensor], Tensor]
+"""From a layer's input to the share (N, K, ...) of each mode in it."""
 
 
 class GateUsage(BaseModel):
@@ -28,10 +30,21 @@ class GateUsage(BaseModel):
     """How often each mode is the one with the largest share."""
 
 
-def mode_layers(model: nn.Module) -> dict[str, ModeStatistics | ChannelModes]:
-    """The gates and statistics of a network's mode layers, by the layer's name."""
-    parts = {name: getattr(layer, "modes", None) for name, layer in surgical_layers(model).items()}
-    return {name: modes for name, modes in parts.items() if isinstance(modes, ModeStatistics | ChannelModes)}
+def gated_layers(model: nn.Module) -> dict[str, Gates]:
+    """The gates of a network's rewritten layers, by the layer's name."""
+    found = {
+        name: gates
+        for name, layer in surgical_layers(model).items()
+        for config in layer.rewrites.values()
+        if (gates := config.gates(layer)) is not None
+    }
+    if not found:
+        known = norms_with(lambda config: config.gates is not NormConfig.gates)
+        raise SurgeonError(
+            f"The network has no {listing(known, 'or')} layers, so it has no gates.",
+            f"Convert it first: --bn {known[0]}.",
+        )
+    return found
 
 
 def gate_usage(model: nn.Module, batches: Iterable[Any]) -> dict[str, GateUsage]:
@@ -39,12 +52,12 @@ def gate_usage(model: nn.Module, batches: Iterable[Any]) -> dict[str, GateUsage]
 
     A batch is the model's input, or a tuple or list that starts with it.
     """
-    modes = mode_layers(model)
-    if not modes:
-        raise SurgeonError("The network has no mode layers, so it has no gates.", "Convert it first: --bn mode.")
-    counts = {name: _Count() for name in modes}
+    gated = gated_layers(model)
+    counts = {name: _Count() for name in gated}
     layers = surgical_layers(model)
-    handles = [layers[name].register_forward_pre_hook(partial(counts[name].see, part)) for name, part in modes.items()]
+    handles = [
+        layers[name].register_forward_pre_hook(partial(counts[name].see, gates)) for name, gates in gated.items()
+    ]
     device = next(model.parameters()).device
     try:
         with evaluating(model), torch.inference_mode():
@@ -54,7 +67,7 @@ def gate_usage(model: nn.Module, batches: Iterable[Any]) -> dict[str, GateUsage]
         for handle in handles:
             handle.remove()
     if not all(count.seen for count in counts.values()):
-        raise SurgeonError("No image went through the network's mode layers.")
+        raise SurgeonError("No image went through the network's gates.")
     return {name: count.usage() for name, count in counts.items()}
 
 
@@ -66,11 +79,11 @@ class _Count:
         self.shares: Tensor | float = 0.0
         self.largest: Tensor | float = 0.0
 
-    def see(self, modes: ModeStatistics | ChannelModes, _: nn.Module, inputs: tuple[Any, ...]) -> None:
-        gates = modes.gates(inputs[0]).double().transpose(0, 1).flatten(1)  # (K, images or channels)
-        self.seen += gates.shape[1]
-        self.shares = self.shares + gates.sum(1)
-        self.largest = self.largest + gates.argmax(0).bincount(minlength=len(gates))
+    def see(self, gates: Gates, _: nn.Module, inputs: tuple[Any, ...]) -> None:
+        shares = gates(inputs[0]).double().transpose(0, 1).flatten(1)  # (K, images or channels)
+        self.seen += shares.shape[1]
+        self.shares = self.shares + shares.sum(1)
+        self.largest = self.largest + shares.argmax(0).bincount(minlength=len(shares))
 
     def usage(self) -> GateUsage:
         shares, largest = ((torch.as_tensor(t) / self.seen).tolist() for t in (self.shares, self.largest))

@@ -1,18 +1,15 @@
-"""MoEx, the exchange of feature moments: Li et al., "On Feature Normalization and Data Augmentation", CVPR 2021.
+"""Means and deviations of features, over channels, positions, or groups of them.
 
-Each example is normalised by its own moments and takes those of its partner:
-`y = (x - mean) / std * std[partner] + mean[partner]`. The kinds differ in what one moment is taken
-over: pono over channels at each position, in over positions of each channel, ln over both, gn over
-a group of channels and all positions, gpono over a group of channels at each position.
-
-As in the authors' code (the paper prints the biased form) the variance is unbiased, with eps inside
-the root, in float32 whatever the dtype of the features.
+The kinds differ in what one moment is taken over: pono over channels at each position, in over positions of each
+channel, ln over both, gn over a group of channels and all positions, gpono over a group of channels at each position.
+Variances are unbiased, with eps inside the root, in float32 whatever the dtype of the features.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,42 +52,34 @@ def moments(
     torch's key_padding_mask), which enters no moments.
     """
     kind = Moments(kind)
-    valid = _valid(x, mask)
-    values = _grouped(x, kind, groups, channels_per_group, valid)
-    mean, std = (t.squeeze(2) for t in _moments(values, kind, positive_only, valid, eps))
+    found = grouped_moments(x, kind, groups, channels_per_group, positive_only, mask, eps)
+    mean, std = found.mean.squeeze(2), found.std.squeeze(2)
     return (_to_channels(mean, x), _to_channels(std, x)) if kind.grouped else (mean, std)
 
 
-def exchange_moments(
-    x: Tensor,
-    permutation: Tensor,
-    kind: Moments | str,
-    *,
-    groups: int = 4,
-    channels_per_group: int | None = None,
-    positive_only: bool = False,
-    mask: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Give example i the moments of example permutation[i]; the options are those of `moments`.
+class Grouped(NamedTuple):
+    """Features as (N, groups, channels of a group, ...), and their moments, which broadcast against them."""
 
-    Padding stays as it is. Where moments belong to one position (pono, gpono), so does a position
-    that is padding in the partner: it has no moments to give.
-    """
-    if len(permutation) != len(x):
-        raise ValueError(f"Expected a permutation of {len(x)} examples, got one of {len(permutation)}")
-    kind = Moments(kind)
+    values: Tensor
+    mean: Tensor
+    std: Tensor
+    valid: Tensor | None
+    """True where there is no padding; None without a mask."""
+
+
+def grouped_moments(
+    x: Tensor,
+    kind: Moments,
+    groups: int,
+    channels_per_group: int | None,
+    positive_only: bool,
+    mask: Tensor | None,
+    eps: float,
+) -> Grouped:
+    """The features (N, C, ...) in the groups that share moments, and these; the options are those of `moments`."""
     valid = _valid(x, mask)
     values = _grouped(x, kind, groups, channels_per_group, valid)
-    mean, std = _moments(values, kind, positive_only, valid, eps)
-    # As a scale and a shift, which rounds as the authors' code does (where a deviation nears sqrt(eps) it shows),
-    # costs one product and one sum per feature, and leaves an example that is its own partner as it is.
-    scale = std[permutation] / std
-    y = (values * scale + (mean[permutation] - mean * scale)).flatten(1, 2).to(x.dtype)
-    if valid is None:
-        return y
-    changed = valid if kind.over_positions else valid & valid[permutation]
-    return torch.where(changed.squeeze(2), y, x)
+    return Grouped(values, *_moments(values, kind, positive_only, valid, eps), valid)
 
 
 def _grouped(x: Tensor, kind: Moments, groups: int, channels_per_group: int | None, valid: Tensor | None) -> Tensor:

@@ -1,23 +1,26 @@
-"""AugMix's consistency loss: predictions for several versions of an image are to agree."""
+"""The consistency loss: predictions for several versions of an image are to agree."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LEAST_LOG_PROBABILITY = -1e4  # below it the probability is zero in any precision
 
 
 def jensen_shannon(logits: Sequence[Tensor]) -> Tensor:
-    """How far several predictions (N, classes) for the same images are apart: AugMix's consistency loss.
+    """How far several predictions (N, classes) for the same images are apart.
 
     The Jensen-Shannon divergence: the mean divergence of each prediction from their average, averaged over the images;
     between 0 and the logarithm of the number of predictions. It is computed in log space and float32. AugMix adds 12
     times this of the clean image and two augmentations to the cross-entropy of the clean one.
     """
+    import torch
+
     if len(logits) < 2:
         raise ValueError(f"A divergence needs two predictions or more, not {len(logits)}")
     # A class that is impossible (a logit of -inf) counts as very improbable: zero times infinity is no number.

@@ -1,0 +1,62 @@
+"""A swept option: any number of a rewrite that says that it can be tuned without retraining."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from surgeon.core.errors import SurgeonError
+from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.measuring.axes import Value
+from surgeon.measuring.shared_prefix import SharedPrefix
+from surgeon.norms import norms
+from surgeon.surgery.apply import install_rewrite
+
+
+class OptionAxis:
+    """One option of a rewrite, the same in all layers that have it.
+
+    The original is the value at which these layers are as before surgery; for a rewrite that has none, the present one.
+    """
+
+    def __init__(self, model: nn.Module, rewrite: str, option: str) -> None:
+        self.rewrite, self.option = rewrite, option
+        self.name = f"{rewrite}.{option}"
+        self.layers = {name: layer for name, layer in surgical_layers(model).items() if rewrite in layer.rewrites}
+        if not self.layers:
+            raise SurgeonError(
+                f"The network has no {rewrite} layers, so it has no {option} to sweep.",
+                f"Convert it first: --bn {rewrite}.",
+            )
+        originals = {self._original(layer) for layer in self.layers.values()}
+        if len(originals) != 1:
+            raise SurgeonError(f"The {rewrite} layers have no {option} in common at which the network is the original.")
+        self.original = originals.pop()
+        self._prefix = SharedPrefix(model, self.layers.values())
+
+    def _original(self, layer: SurgicalNorm) -> float:
+        identity = norms[self.rewrite].identity
+        settings = identity(layer) if identity is not None else {}
+        return float(settings.get(self.option, getattr(layer.rewrites[self.rewrite], self.option)))
+
+    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
+        """The predictions for the same images at each value."""
+        predicted = []
+        with self._prefix.over(images) as forward:
+            for value in values:
+                self.set(value)
+                predicted.append(forward())
+        return predicted
+
+    def passes(self, values: int) -> int:
+        """How often images go through the network for a number of values."""
+        return values
+
+    def set(self, value: Value) -> None:
+        """Leave the network at a value."""
+        variant = norms[self.rewrite]
+        for name, layer in self.layers.items():
+            options = layer.rewrites[self.rewrite].model_dump(mode="json")
+            chosen = value[name] if isinstance(value, Mapping) else value
+            install_rewrite(layer, self.rewrite, variant.configure({**options, self.option: chosen}))
