@@ -10,19 +10,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.reading import shortened
 from surgeon.data.splits import Indices
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 FINGERPRINT_SAMPLE = 64
+MOST_IMAGE_BYTES = 1 << 29
 
 # Pillow remarks on odd metadata of single photographs, from the decoding threads, where
 # warnings.catch_warnings is not safe. ImageNet alone has dozens of them.
@@ -146,7 +148,7 @@ class ImageFiles:
         self.paths = paths
 
     def read(self, position: int) -> bytes:
-        return (self.root / self.paths[position]).read_bytes()
+        return _read_file(self.root / self.paths[position])
 
     def identity(self, position: int) -> str:
         return self.paths[position]
@@ -248,5 +250,30 @@ def _read_elsewhere(path: str) -> bytes:
     """A file, or a member of an archive: zip://a.jpg::archive.zip."""
     from datasets.utils.file_utils import xopen  # type: ignore[import-untyped]
 
+    if "://" not in path and "::" not in path:
+        return _read_file(Path(path))
+    member, _, archive = path.partition("::")
+    if not member.startswith("zip://") or "://" in archive or "::" in archive:
+        raise ValueError(f"its table says that it is elsewhere ({shortened(path)}), and nothing is fetched from there")
+    _refuse_special_file(Path(archive))
     with xopen(path, "rb") as file:
-        return bytes(file.read())
+        return _bounded(file)
+
+
+def _read_file(path: Path) -> bytes:
+    _refuse_special_file(path)
+    with path.open("rb") as file:
+        return _bounded(file)
+
+
+def _refuse_special_file(path: Path) -> None:
+    """Opening a pipe waits for a writer, and a device never ends."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not an ordinary file")
+
+
+def _bounded(file: IO[bytes]) -> bytes:
+    content = bytes(file.read(MOST_IMAGE_BYTES + 1))
+    if len(content) > MOST_IMAGE_BYTES:
+        raise ValueError(f"it has more than {MOST_IMAGE_BYTES:,} bytes")
+    return content

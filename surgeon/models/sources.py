@@ -104,7 +104,8 @@ def load_model(
     if from_file is not None:
         notes = (*loaded.origin.notes, *from_file.notes)
         if num_classes is None and (found := other_class_count(loaded.model, from_file)) is not None:
-            loaded = _built(name, pretrained, found)
+            with bounded_by(from_file.path.stat().st_size):
+                loaded = _built(name, pretrained, found)
             notes = (*notes, f"built for the {found} classes of the file")
         load_into(loaded.model, from_file)
         taken = BaseWeights(origin=from_file.path.name, sha256=from_file.sha256)
