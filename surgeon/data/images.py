@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 FINGERPRINT_SAMPLE = 64
 MOST_IMAGE_BYTES = 1 << 29
+TOO_LARGE = f"it has more than {MOST_IMAGE_BYTES:,} bytes"
 
 # Pillow remarks on odd metadata of single photographs, from the decoding threads, where
 # warnings.catch_warnings is not safe. ImageNet alone has dozens of them.
@@ -255,25 +257,23 @@ def _read_elsewhere(path: str) -> bytes:
     member, _, archive = path.partition("::")
     if not member.startswith("zip://") or "://" in archive or "::" in archive:
         raise ValueError(f"its table says that it is elsewhere ({shortened(path)}), and nothing is fetched from there")
-    _refuse_special_file(Path(archive))
+    _refuse_special_file(Path(archive), of_any_size=True)
     with xopen(path, "rb") as file:
-        return _bounded(file)
+        content = bytes(file.read(MOST_IMAGE_BYTES + 1))  # which may be compressed
+    if len(content) > MOST_IMAGE_BYTES:
+        raise ValueError(TOO_LARGE)
+    return content
 
 
 def _read_file(path: Path) -> bytes:
     _refuse_special_file(path)
-    with path.open("rb") as file:
-        return _bounded(file)
+    return path.read_bytes()
 
 
-def _refuse_special_file(path: Path) -> None:
+def _refuse_special_file(path: Path, of_any_size: bool = False) -> None:
     """Opening a pipe waits for a writer, and a device never ends."""
-    if path.exists() and not path.is_file():
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
         raise ValueError("it is not an ordinary file")
-
-
-def _bounded(file: IO[bytes]) -> bytes:
-    content = bytes(file.read(MOST_IMAGE_BYTES + 1))
-    if len(content) > MOST_IMAGE_BYTES:
-        raise ValueError(f"it has more than {MOST_IMAGE_BYTES:,} bytes")
-    return content
+    if found.st_size > MOST_IMAGE_BYTES and not of_any_size:
+        raise ValueError(TOO_LARGE)

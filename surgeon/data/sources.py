@@ -46,6 +46,11 @@ def open_data(
     return _open_path(Path(spec).expanduser(), split, columns)
 
 
+def is_known(spec: str) -> bool:
+    """Whether this names data that others have too, and not a file or folder."""
+    return spec == "digits" or spec in PRESETS or spec.startswith("hf:")
+
+
 def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
     if path.is_file() and path.suffix == ".parquet":
         return _open_parquet_file(path, split, columns)

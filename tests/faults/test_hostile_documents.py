@@ -120,17 +120,17 @@ def images(folder: Path, number: int = 3) -> Path:
 @pytest.mark.parametrize("special", [pipe, device])
 def test_a_pipe_among_the_images(special: Callable[[Path], None], here: Path) -> None:
     special(images(here / "data") / "test" / "cat" / "9.png")
-    outcome = invoke("eval", "digits-resnet8", "--data", "data", "--workers", "1")
-    assert outcome.code == 2
-    assert "cat/9.png of data cannot be read: it is not an ordinary file" in outcome.stderr
+    opened = open_data("data")
+    assert opened.fingerprint
+    with pytest.raises(SurgeonError, match=r"cat/9.png of data cannot be read: it is not an ordinary file"):
+        opened.image(3)
 
 
 def test_an_image_without_end(here: Path) -> None:
     with (images(here / "data") / "test" / "cat" / "9.png").open("wb") as file:
         file.truncate(1 << 40)
-    assert "cat/9.png of data cannot be read: it has more than" in refusal(
-        "eval", "digits-resnet8", "--data", "data", "--workers", "1"
-    )
+    with pytest.raises(SurgeonError, match=r"cat/9.png of data cannot be read: it has more than"):
+        open_data("data").image(3)
 
 
 # --- tables and their descriptions ----------------------------------------------------------------------

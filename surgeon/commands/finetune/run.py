@@ -32,10 +32,11 @@ from surgeon.commands.finetune.request import (
 )
 from surgeon.core.atomic import staged
 from surgeon.core.devices import Precision, pick_device, usable_precision
-from surgeon.core.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count, printable
 from surgeon.core.processes import Processes
 from surgeon.core.reading import parse_json, read_bounded
 from surgeon.data.loaders import Batches, batches, usable_cores
+from surgeon.data.sources import is_known
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.predicting import Manner, score
 from surgeon.measuring.setup import SMALL_IMAGE
@@ -204,7 +205,10 @@ class Run:
     def data_name(self) -> str:
         """What the images are called where others read it: a folder without its place on this machine."""
         data = self.request.task.data
-        return Path(data).resolve().name if Path(data).exists() else data
+        if is_known(data) or not Path(data).expanduser().exists():
+            return data
+        name = printable(Path(data).expanduser().resolve().name)
+        return f"{name} (a local folder)" if is_known(name) else name
 
     @property
     def classes(self) -> int:
