@@ -193,7 +193,8 @@ def main() -> int:
     asked = parser.parse_args().architectures
     warnings.simplefilter("ignore")
     passed, by_design, unexpected = Counter[str](), Counter[tuple[str, str]](), Counter[str]()
-    for architecture in asked:
+    for number, architecture in enumerate(asked, 1):
+        print(f"{number} of {len(asked)}: {architecture}", file=sys.stderr, flush=True)
         makers = {name: maker(architecture, rewrite) for name, rewrite in CONVERSIONS.items()}
         for name, check in CHECKS.items():
             reasons = {conversion: outcome(check, make) for conversion, make in makers.items()}
