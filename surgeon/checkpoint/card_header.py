@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from huggingface_hub import EvalResult, ModelCardData
 
 from surgeon.checkpoint.record import Surgery
+from surgeon.core.errors import printable
 from surgeon.data.presets import PRESETS
 from surgeon.models.hub import hub_name
 from surgeon.surgery.plainness import predicts_unconverted
 
 # Sentences that fine-tuning leaves in the record (surgeon/commands/finetune/finishing.py).
 _TRAINED_ON = re.compile(r"Fine-tuned on (?P<data>.+): [\d,]+ images?\.")
+_ON_THE_HUB = re.compile(r"hf:(?P<name>(?:[\w.-]+/)?[\w.-]+)(?::\S+)?")
 _TESTED = re.compile(r"Test: (?P<percent>[\d.]+)% of [\d,]+ images?\.")
 
 
@@ -21,10 +23,10 @@ def title(folder: str, surgery: Surgery) -> str:
     """The network's name and what it was trained on; that of the folder if only its owner can build it."""
     source, origin = surgery.source, surgery.base_weights.origin
     if source is None:
-        return folder
+        return printable(folder)
     network = origin if hub_name(origin) == f"timm/{origin}" else source.architecture
-    trained = next(filter(None, map(_TRAINED_ON.match, surgery.findings)), None)
-    return f"{network}, fine-tuned on {trained['data'].removeprefix('hf:')}" if trained else network
+    trained = next(filter(None, map(_TRAINED_ON.fullmatch, surgery.findings)), None)
+    return printable(f"{network}, fine-tuned on {trained['data'].removeprefix('hf:')}" if trained else network)
 
 
 def card_metadata(folder: str, surgery: Surgery, licence: str | None = None) -> ModelCardData:
@@ -63,12 +65,12 @@ def metadata_for(library: str, folder: str, surgery: Surgery, licence: str | Non
 def _training_data(findings: Sequence[str]) -> str | None:
     """What fine-tuning learned from, by its name on the hub or in surgeon; None for files of one's own."""
     for sentence in findings:
-        if found := _TRAINED_ON.match(sentence):
+        if found := _TRAINED_ON.fullmatch(sentence):
             data = found["data"]
             if data in PRESETS:
                 return PRESETS[data].hub
-            if data.startswith("hf:"):
-                return data.split(":")[1]
+            if on_the_hub := _ON_THE_HUB.fullmatch(data):
+                return on_the_hub["name"]
             return data if data == "digits" else None
     return None
 
@@ -76,7 +78,7 @@ def _training_data(findings: Sequence[str]) -> str | None:
 def _test_results(findings: Sequence[str]) -> list[EvalResult]:
     """The accuracy on test images that fine-tuning has measured, if it is known on which."""
     data = _training_data(findings)
-    tested = next(filter(None, map(_TESTED.match, findings)), None)
+    tested = next(filter(None, map(_TESTED.fullmatch, findings)), None)
     if data is None or tested is None:
         return []
     return [
