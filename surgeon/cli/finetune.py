@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from surgeon.cli import completion, options, output
+from surgeon.cli import columns, completion, options, output
 from surgeon.core.errors import SurgeonError, count
-from surgeon.report.wording import figure, left_out_text, preprocessing_text
+from surgeon.report.wording import left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
     from surgeon.models.sources import LoadedModel
@@ -251,14 +250,8 @@ def describe(result: FineTuning, folder: Path) -> None:
         output.say(f"  [yellow]note:[/] left out as unreadable: {escape(left_out)}")
     for sentence in result.settings:
         output.say(f"• {escape(sentence)}")
-    table = Table()
-    for column in ("images", "accuracy", "cross-entropy", "ECE"):
-        table.add_column(column, justify="left" if column == "images" else "right")
-    for row in rows_of(result):
-        views = f", {row.tta} views" if row.tta else ""
-        figures = (figure(name, row.metrics.value(name)) for name in ("accuracy", "cross-entropy", "ece"))
-        table.add_row(f"{row.split}, {row.setting}{views}", *figures)
-    output.show(table)
+    rows = {f"{r.split}, {r.setting}" + (f", {r.tta} views" if r.tta else ""): r.metrics for r in rows_of(result)}
+    output.show(columns.by_metric(rows))
     if result.test is None:
         output.say("There are no test images: what was chosen by the validation images looks too good on them.")
     where, run = escape(result.checkpoint), escape(str(folder))

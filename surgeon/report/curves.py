@@ -110,8 +110,9 @@ def sweep_in_terminal(sweep: Sweep) -> str:
     """The curve of the metric that was swept by, as text, and what its marks are."""
     import plotext
 
-    name, percent = wording.label(sweep.metric), wording.is_share(sweep.metric)
-    placed = [spot.scaled(100 if percent else 1) for spot in spots(sweep, sweep.metric)]
+    shown = wording.shown(sweep.metric)
+    name = shown.label
+    placed = [spot.scaled(shown.factor) for spot in spots(sweep, sweep.metric)]
     if not placed:
         return f"No value of {sweep.axis} gave a finite {name}: there is nothing to draw."
     early = [spot for spot in placed if spot.point.dropped]
@@ -127,7 +128,7 @@ def sweep_in_terminal(sweep: Sweep) -> str:
     for marked, marker in ((early, "○"), (alone, "•"), (chosen, "●")):
         if marked:
             figure.draw(_signal(marked, marker))
-    figure.title(f"{name}{' (%)' if percent else ''} by {sweep.axis}")
+    figure.title(f"{shown.axis} by {sweep.axis}")
     legend = [f"● chosen ({sweep.chosen:g})", *([f"○ {wording.DROPPED}"] if early else [])]
     return f"{plotext.uncolorize(figure.build().string())}{'   '.join(legend)}"
 
@@ -156,13 +157,12 @@ def _panel(axes: Axes, sweep: Sweep, names: Sequence[str]) -> None:
     if missing := not_drawn(sweep, names):
         axes.plot([], [], " ", label=textwrap.fill(missing, 34))
     axes.set_xlim(*svg.padded([point.value for point in sweep.points], 0.04))
-    title = wording.label(names[0]) + (" (%)" if wording.is_share(names[0]) else "")
-    picture.finish(axes, title, sweep.axis)
+    picture.finish(axes, wording.shown(names[0]).axis, sweep.axis)
 
 
 def _line(axes: Axes, sweep: Sweep, metric: str, colour: str, label: str) -> None:
     """A metric's curve with its intervals and the original's level; what a race dropped is hollow and not on it."""
-    factor = 100 if wording.is_share(metric) else 1
+    factor = wording.shown(metric).factor
     placed = [spot.scaled(factor) for spot in spots(sweep, metric)]
     early = [spot for spot in placed if spot.point.dropped]
     stretches = _stretches(sweep, placed)

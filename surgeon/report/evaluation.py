@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgeon.core.errors import count
+from surgeon.metrics import in_order
 from surgeon.report import picture, svg, wording
 from surgeon.report.frame import render
 
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
 MOST_CLASSES = 20
 """Rows of the table of the worst classes."""
 
-METRICS = (
-    "accuracy", "top5", "cross-entropy", "scaled-cross-entropy", "ece", "rms", "mad", "aurra", "soft-f1",
-)  # fmt: skip
-
 
 def evaluation_page(result: Evaluation) -> str:
     """The whole result as one HTML page."""
@@ -32,7 +29,7 @@ def evaluation_page(result: Evaluation) -> str:
         result,
         result=result,
         sentences=in_sentences(result),
-        metrics=[name for name in METRICS if result.metrics.value(name) is not None],
+        metrics=[metric for metric in in_order() if result.metrics.value(metric.name) is not None],
         charts=[chart for chart in (_reliability(behind), _histogram(behind), _by_class(behind)) if chart],
         gains={gain.metric: gain for gain in one_view.gains} if (one_view := result.against_one_view) else {},
         worst=worst_first(behind.classes)[:MOST_CLASSES],
@@ -210,10 +207,10 @@ def _facts(result: Evaluation) -> list[tuple[str, Any]]:
 
 
 def evaluation_picture(result: Evaluation, path: Path) -> None:
-    """The three charts as a PNG."""
+    """The three charts and every figure as a PNG."""
     behind = _breakdown(result)
     title = f"{result.model} on {result.data} ({result.split}, {count(result.metrics.images, 'image')})"
-    figure, (reliability, histogram, classes) = picture.panels(title, 3)
+    figure, (reliability, histogram, classes, figures) = picture.panels(title, 4)
     _draw_reliability(reliability, behind)
     images = sum(one.images for one in behind.bins)
     width = 100 / _number_of_bins(behind)
@@ -227,7 +224,24 @@ def evaluation_picture(result: Evaluation, path: Path) -> None:
     classes.set_ylim(0, 100)
     classes.set_xticks([])
     picture.finish(classes, "accuracy by class (%)", f"{len(accuracies):,} classes, worst first")
+    _write_figures(figures, result)
     picture.save(figure, path)
+
+
+def _write_figures(axes: Axes, result: Evaluation) -> None:
+    """A line for every metric: its name, its value and the 95% interval."""
+    found = [(metric, result.metrics.value(metric.name)) for metric in in_order()]
+    lines = [(metric, value) for metric, value in found if value is not None]
+    axes.set_axis_off()
+    axes.set_title("figures, with 95% intervals", loc="left", fontsize=12)
+    axes.set(xlim=(0, 1), ylim=(max(len(lines), 12), 0))
+    size = min(9.0, 110 / len(lines))
+    for place, (metric, value) in enumerate(lines):
+        interval = result.intervals.get(metric.name)
+        between = " to ".join(map(metric.shown.figure, interval)) if interval else ""
+        axes.text(0, place + 0.5, metric.shown.label, fontsize=size, va="center")
+        axes.text(0.72, place + 0.5, metric.shown.figure(value), fontsize=size, va="center", ha="right", weight="bold")
+        axes.text(1, place + 0.5, between, fontsize=0.85 * size, va="center", ha="right", color="0.35")
 
 
 def _draw_reliability(axes: Axes, behind: Breakdown) -> None:

@@ -50,14 +50,14 @@ class Panel(NamedTuple):
 
     @property
     def factor(self) -> int:
-        return 100 if wording.is_share(self.metric) else 1
+        return wording.shown(self.metric).factor
 
     @property
     def power(self) -> int:
         """The power of ten to count in, so that the numbers at the axis are short."""
         values = [value for curve in self.curves for value in curve.finite.values() if self.shows(value)]
         highest = max(values, default=0.0)
-        short = wording.is_share(self.metric) or highest <= 0 or 1e-3 <= highest < 1e5
+        short = wording.shown(self.metric).is_share or highest <= 0 or 1e-3 <= highest < 1e5
         return 0 if short else math.floor(math.log10(highest))
 
     def shows(self, value: float) -> bool:
@@ -182,7 +182,8 @@ def _draw(axes: Axes, panel: Panel, ends: Sequence[int]) -> None:
         axes.set_ylim(*panel.extent)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.ticklabel_format(axis="y", scilimits=(-3, 5), useOffset=False)
-    picture.finish(axes, panel.title + (" (%)" if wording.is_share(panel.metric) else ""), "epoch")
+    suffix = wording.shown(panel.metric).suffix
+    picture.finish(axes, f"{panel.title} ({suffix})" if suffix else panel.title, "epoch")
 
 
 def _legend(panel: Panel, curve: Curve) -> str:
@@ -222,7 +223,7 @@ def _chart(panel: Panel, ends: Sequence[int]) -> svg.Chart | None:
         heading(panel.title) + counted_in,
         [one for one in series if one.marks],
         x_label="epoch",
-        unit="%" if wording.is_share(panel.metric) else "",
+        unit=wording.shown(panel.metric).suffix,
         y_range=panel.extent and (factor * panel.extent[0], factor * panel.extent[1]),
         left_out=sorted({epoch for curve in panel.curves for epoch in curve.points.keys() - curve.finite.keys()}),
         whole=True,
