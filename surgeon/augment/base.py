@@ -58,6 +58,15 @@ class Kind(StrEnum):
     """Stands for several others."""
 
 
+_WORKS_ON = {
+    Kind.GEOMETRY: "picture: the crop",
+    Kind.IMAGE: "image",
+    Kind.BATCH: "batch",
+    Kind.MIX: "batch and labels",
+    Kind.POLICY: "stands for several",
+}
+
+
 class AugmentConfig(Options):
     """Options of one augmentation."""
 
@@ -77,7 +86,7 @@ class Augment(Entry[AugmentConfig]):
     build: Callable[[Any, Preprocessing], Any]
 
     def facts(self) -> dict[str, Any]:
-        return {"kind": self.kind.value}
+        return {"kind": self.kind.value, "works on": _WORKS_ON[self.kind]}
 
 
 augments: Registry[Augment] = Registry(Augment.noun, "surgeon.augment", Augment)

@@ -43,7 +43,7 @@ def ensemble(
         typer.Option(
             "--metric",
             metavar="M",
-            help="What to choose and to rank by. List: surgeon ls metrics.",
+            help="What to choose and to rank by: {metrics}. See surgeon ls metrics.",
             autocompletion=completion.metrics,
         ),
     ] = "accuracy",

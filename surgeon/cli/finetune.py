@@ -68,7 +68,8 @@ def finetune(
         typer.Option(
             "--augment",
             metavar="SPEC",
-            help="vh-mixup:p=0.5, cutout…; repeatable. Comes on top of `standard` unless it has a crop of its own.",
+            help="vh-mixup:p=0.5, cutout…; repeatable. Comes on top of `standard` unless it has a crop of its own. "
+            "Names: {augments}.",
             rich_help_panel=REWRITING,
             autocompletion=completion.augments,
         ),

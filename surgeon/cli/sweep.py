@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,8 @@ from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.groups import ChoosingImages, Opening, unfolded
-from surgeon.core.errors import SurgeonError, count
+from surgeon.commands.listing import KINDS, sweepable
+from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
 from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text
 
 if TYPE_CHECKING:
@@ -38,13 +40,22 @@ def sweep(
         str | None,
         typer.Option("--lambda", metavar="VALUES", help="Instead: the share of a split network's auxiliary branch."),
     ] = None,
+    swept: Annotated[
+        str | None,
+        typer.Option(
+            "--sweep",
+            metavar="REWRITE.OPTION=VALUES",
+            help="Instead: any option of a rewrite that can be swept. See surgeon ls norms.",
+            autocompletion=completion.swept_options,
+        ),
+    ] = None,
     mix_logits: options.MixLogits = False,
     metric: Annotated[
         str,
         typer.Option(
             "--metric",
             metavar="M",
-            help="What to choose by. List: surgeon ls metrics.",
+            help="What to choose by: {metrics}. See surgeon ls metrics.",
             autocompletion=completion.metrics,
         ),
     ] = "accuracy",
@@ -98,17 +109,14 @@ def sweep(
     opening: Opening,
 ) -> None:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
-    from surgeon.measuring.values import parse_values
     from surgeon.metrics import metrics
     from surgeon.models.names import check_model_name
 
-    if alpha is not None and share is not None:
-        raise SurgeonError("--alpha and --lambda cannot be swept at once.", "Sweep one after the other.")
-    values = (
-        parse_values("0:0.2:21" if alpha is None else alpha, "--alpha")
-        if share is None
-        else parse_values(share, "--lambda")
-    )
+    if sum(each is not None for each in (alpha, share, swept)) > 1:
+        raise SurgeonError("--alpha, --lambda and --sweep cannot be swept at once.", "Sweep one after the other.")
+    axis, values = _what_to_sweep(alpha, share, swept)
+    if axis not in ("alpha", "lambda") and (per_layer or per_channel):
+        raise SurgeonError("--per-layer and --per-channel go with --alpha, not with --sweep.")
     if share is not None and (per_layer or per_channel or layers is not None):
         raise SurgeonError("--per-layer, --per-channel and --layers go with --alpha, not with --lambda.")
     if share is None and mix_logits:
@@ -125,7 +133,7 @@ def sweep(
     request = SweepRequest(
         task=images.request(data, tta, merge),
         values=values,
-        axis="alpha" if share is None else "lambda",
+        axis=axis,
         mix_logits=mix_logits,
         metric=metric,
         method=output.one_of(Method, method or ("race" if share is None else "grid"), "--method"),
@@ -152,6 +160,29 @@ def sweep(
         output.emit_json(result.model_dump_json(indent=2))
     else:
         describe(result, folder)
+
+
+def _what_to_sweep(alpha: str | None, share: str | None, swept: str | None) -> tuple[str, tuple[float, ...]]:
+    """The axis and its values; an option is checked here already, which needs no torch."""
+    from surgeon.measuring.values import parse_values
+
+    if share is not None:
+        return "lambda", parse_values(share, "--lambda")
+    if swept is None:
+        return "alpha", parse_values("0:0.2:21" if alpha is None else alpha, "--alpha")
+    name, equals, text = swept.partition("=")
+    if not equals:
+        raise SurgeonError(f"--sweep cannot be {swept!r}.", "Write REWRITE.OPTION=VALUES.")
+    known = sweepable()
+    if name not in known:
+        raise SurgeonError(
+            f"{name!r} is no option that can be swept.", did_you_mean(name, known) or f"What can: {listing(known)}."
+        )
+    values = parse_values(text, name, -math.inf, math.inf)
+    rewrite, _, option = name.partition(".")
+    for value in values:
+        KINDS["norms"].registry[rewrite].configure({option: value})
+    return "alpha" if name == "example-weighted.alpha" else name, values
 
 
 def describe(result: Sweep, folder: Path | None) -> None:

@@ -96,7 +96,7 @@ def test_help_names_every_command_and_where_to_start() -> None:
     ("name", "mentions"),
     [
         ("demo", ["--output", "--json"]),
-        ("ls", ["norms|inserts|augments|models", "PATTERN", "--json"]),
+        ("ls", ["norms|inserts|augments", "PATTERN", "--json"]),
         ("inspect", ["MODEL", "--weights", "--no-pretrained", "--num-classes", "--json"]),
         (
             "convert",
