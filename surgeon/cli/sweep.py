@@ -112,8 +112,9 @@ def sweep(
     from surgeon.metrics import metrics
     from surgeon.models.names import check_model_name
 
-    if sum(each is not None for each in (alpha, share, swept)) > 1:
-        raise SurgeonError("--alpha, --lambda and --sweep cannot be swept at once.", "Sweep one after the other.")
+    given = {"--alpha": alpha, "--lambda": share, "--sweep": swept}
+    if len(several := [name for name, value in given.items() if value is not None]) > 1:
+        raise SurgeonError(f"{listing(several)} cannot be used at once.", "Sweep one after the other.")
     axis, values = _what_to_sweep(alpha, share, swept)
     if axis not in ("alpha", "lambda") and (per_layer or per_channel):
         raise SurgeonError("--per-layer and --per-channel go with --alpha, not with --sweep.")
