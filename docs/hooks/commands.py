@@ -10,6 +10,7 @@ import typer
 from tables import cell, table
 
 from surgeon.cli.app import app
+from surgeon.cli.completion import name_choices
 
 INTRODUCTION = """# Command line
 
@@ -43,6 +44,7 @@ def _commands(group: Any, context: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, command: Any) -> str:
+    name_choices(command)
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
     required = [p for p in options if p.required]

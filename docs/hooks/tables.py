@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from surgeon.augment.base import augments
+from surgeon.commands.listing import KINDS, Kind
+from surgeon.core.entry import Entry
 from surgeon.core.specs import Options
-from surgeon.inserts import inserts
-from surgeon.metrics import metrics
-from surgeon.norms import norms
 from surgeon.training.recipe import Recipe, header_of, shipped_recipes
-from surgeon.views import views
 
 RECIPES = """# Recipes
 
@@ -70,36 +68,21 @@ def options(config: type[Options]) -> str:
     return table(["option", "default", "values", "meaning"], rows)
 
 
-def of_norm(name: str) -> str:
-    return options(norms[name].config)
+def registered(kind: Kind, name: str | None) -> str:
+    """The options of one registered thing, or a line for each of them."""
+    if name is not None:
+        return options(kind.registry[name].config)
+    found = kind.entries
+    facts = list(found[0].facts())
+    with_options = any(entry.config.model_fields for entry in found)
+    heads = [f"`{kind.option}`", "what it is", *facts, *(["options and their defaults"] if with_options else [])]
+    return table(heads, [_line(entry, with_options) for entry in found])
 
 
-def of_insert(name: str) -> str:
-    return options(inserts[name].config)
-
-
-def all_augments(_: Any) -> str:
-    rows = [
-        [
-            f"`{name}`",
-            ", ".join(f"`{key}={field.default}`" for key, field in augments[name].config.model_fields.items()),
-        ]
-        for name in augments
-    ]
-    return table(["augmentation", "options and their defaults"], rows)
-
-
-def all_metrics(_: Any) -> str:
-    found = [metrics[name] for name in metrics]
-    rows = [[f"`{m.name}`", cell(m.summary), "higher" if m.higher_is_better else "lower"] for m in found]
-    return table(["`--metric`", "what it is", "better"], rows)
-
-
-def all_views(_: Any) -> str:
-    return table(
-        ["`--tta`", "views", "what they are"],
-        [[f"`{name}`", str(views[name].count), cell(views[name].summary)] for name in views],
-    )
+def _line(entry: Entry[Any], with_options: bool) -> list[str]:
+    facts = (", ".join(fact) if isinstance(fact, list) else str(fact) for fact in entry.facts().values())
+    defaults = ", ".join(f"`{key}={field.default}`" for key, field in entry.config.model_fields.items())
+    return [f"`{entry.name}`", cell(entry.summary), *map(cell, facts), *([defaults] if with_options else [])]
 
 
 def recipe_keys(_: Any = None) -> str:
@@ -142,11 +125,7 @@ def recipes_page() -> str:
 
 
 TABLES: dict[str, Callable[[Any], str]] = {
-    "norms": of_norm,
-    "inserts": of_insert,
-    "augments": all_augments,
-    "metrics": all_metrics,
-    "views": all_views,
+    **{name: partial(registered, kind) for name, kind in KINDS.items()},
     "recipe-keys": recipe_keys,
     "record": record,
 }

@@ -10,13 +10,14 @@ This module and all others of this folder import torch only inside functions, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from surgeon.core.entry import Entry, summary_of
 from surgeon.core.registry import Registry
-from surgeon.core.specs import Options, configure, option, parse_spec
+from surgeon.core.specs import Options, option, parse_spec
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -57,31 +58,38 @@ class Kind(StrEnum):
     """Stands for several others."""
 
 
+_WORKS_ON = {
+    Kind.GEOMETRY: "picture: the crop",
+    Kind.IMAGE: "image",
+    Kind.BATCH: "batch",
+    Kind.MIX: "batch and labels",
+    Kind.POLICY: "stands for several",
+}
+
+
 class AugmentConfig(Options):
     """Options of one augmentation."""
 
 
 @dataclass(frozen=True)
-class Augment:
+class Augment(Entry[AugmentConfig]):
     """One registered augmentation.
 
     `build` makes the operation for a network's preprocessing: an ImageOperation, a BatchOperation,
     or, for a policy, the specs that it stands for (a tuple of strings).
     """
 
-    name: str
-    summary: str
-    paper: str
+    noun = "augment"
+    listed = "augments"
+
     kind: Kind
-    config: type[AugmentConfig]
     build: Callable[[Any, Preprocessing], Any]
 
-    def configure(self, options: Mapping[str, Any]) -> AugmentConfig:
-        """Check options and turn them into a config; every mistake is reported at once."""
-        return configure("augment", self.name, self.config, options)
+    def facts(self) -> dict[str, Any]:
+        return {"kind": self.kind.value, "works on": _WORKS_ON[self.kind]}
 
 
-augments: Registry[Augment] = Registry("augment", "surgeon.augment", Augment)
+augments: Registry[Augment] = Registry(Augment.noun, "surgeon.augment", Augment)
 
 
 def check_augments(specs: Iterable[str]) -> None:
@@ -100,7 +108,7 @@ def register(
     """Register the decorated function, which builds the operation; its docstring's first line is the summary."""
 
     def wrap(build: Callable[[Any, Preprocessing], Any]) -> Augment:
-        summary = (build.__doc__ or "").strip().splitlines()[0]
-        return augments.register(name)(Augment(name, summary, paper, kind, config, build))
+        summary = summary_of(build, Augment.noun, name)
+        return augments.register(name)(Augment(name, summary, paper, config, kind, build))
 
     return wrap

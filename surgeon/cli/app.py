@@ -38,8 +38,22 @@ class LazyCommands(TyperGroup):
             alone.callback()(lambda: None)
             importlib.import_module(f"surgeon.cli.{cmd_name}").add_to(alone)
             group = typer.main.get_group(alone)
-            self.commands[cmd_name] = group.commands[cmd_name]
+            self.commands[cmd_name] = _naming_choices(group.commands[cmd_name])
         return self.commands.get(cmd_name)
+
+
+def _naming_choices(command: Any) -> Any:
+    """The command, which finds out what there is to choose from when its help is asked for."""
+    format_help = command.format_help
+
+    def with_names(*args: Any) -> None:
+        from surgeon.cli.completion import name_choices
+
+        name_choices(command)
+        format_help(*args)
+
+    command.format_help = with_names
+    return command
 
 
 app = typer.Typer(

@@ -1,15 +1,25 @@
-"""Names that the shell completes, found without importing torch."""
+"""Names that the shell completes and `--help` lists, found without importing torch."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from pathlib import Path
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
 
-_PACKAGE = Path(__file__).parents[1]
+from surgeon.commands.listing import KINDS, sweepable
+from surgeon.core.registry import PluginWarning
+
 _TARGETS = ("timm", "onnx", "torch-export")
-_PRESET = re.compile(r"^    Preset\(\s*\"([\w-]+)\"", re.MULTILINE)
-_REGISTERED = re.compile(r"^@register\(\s*\"([\w-]+)\"", re.MULTILINE)
+
+
+def _registered(kind: str) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return _starting_with(incomplete, KINDS[kind].registry)
+
+    return complete
+
+
+norms, inserts, augments, metrics, views = map(_registered, ("norms", "inserts", "augments", "metrics", "views"))
 
 
 def models(incomplete: str) -> list[str]:
@@ -19,36 +29,10 @@ def models(incomplete: str) -> list[str]:
     return _starting_with(incomplete, all_model_names())
 
 
-def norms(incomplete: str) -> list[str]:
-    from surgeon.norms import norms as known
-
-    return _starting_with(incomplete, known)
-
-
-def inserts(incomplete: str) -> list[str]:
-    from surgeon.inserts import inserts as known
-
-    return _starting_with(incomplete, known)
-
-
-def augments(incomplete: str) -> list[str]:
-    from surgeon.augment.base import augments as known
-
-    return _starting_with(incomplete, known)
-
-
 def recipes(incomplete: str) -> list[str]:
     from surgeon.training.recipe import shipped_recipes
 
     return _starting_with(incomplete, shipped_recipes())
-
-
-def views(incomplete: str) -> list[str]:
-    return _starting_with(incomplete, _registered_in("views"))
-
-
-def metrics(incomplete: str) -> list[str]:
-    return _starting_with(incomplete, _registered_in("metrics"))
 
 
 def targets(incomplete: str) -> list[str]:
@@ -57,15 +41,25 @@ def targets(incomplete: str) -> list[str]:
 
 def data(incomplete: str) -> list[str]:
     """Data sets by name; where none matches, the shell offers files and folders."""
-    presets = (_PACKAGE / "data" / "presets.py").read_text("utf-8")
-    return _starting_with(incomplete, ("digits", *_PRESET.findall(presets)))
+    from surgeon.data.presets import PRESETS
+
+    return _starting_with(incomplete, ("digits", *PRESETS))
+
+
+def swept_options(incomplete: str) -> list[str]:
+    """What `--sweep` takes, up to the values."""
+    return _starting_with(incomplete, (f"{name}=" for name in sweepable()))
 
 
 def _starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _registered_in(package: str) -> list[str]:
-    """What the files of a package register: importing those would import torch."""
-    files = (_PACKAGE / package).glob("*.py")
-    return sorted(name for file in files for name in _REGISTERED.findall(file.read_text("utf-8")))
+def name_choices(command: Any) -> None:
+    """Put the names of what is registered where the help of a command's options says `{norms}`, `{metrics}`, …"""
+    for parameter in command.params:
+        for kind in KINDS.values():
+            if (mark := f"{{{kind.name}}}") in (getattr(parameter, "help", None) or ""):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", PluginWarning)  # help is about what there is
+                    parameter.help = parameter.help.replace(mark, ", ".join(kind.registry))

@@ -35,7 +35,7 @@ def convert(
             "--bn",
             metavar="SPEC",
             help="Rewrite as name or name:key=value,…; repeat to compose. name@GLOB rewrites only those layers. "
-            "List: surgeon ls norms.",
+            "Names: {norms}. See surgeon ls norms.",
             autocompletion=completion.norms,
         ),
     ] = None,
@@ -44,7 +44,8 @@ def convert(
         typer.Option(
             "--insert",
             metavar="SPEC",
-            help="Put units between the layers, as name or name:key=value,…; repeatable. List: surgeon ls inserts.",
+            help="Put units between the layers, as name or name:key=value,…; repeatable. "
+            "Names: {inserts}. See surgeon ls inserts.",
             autocompletion=completion.inserts,
         ),
     ] = None,

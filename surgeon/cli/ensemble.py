@@ -46,7 +46,7 @@ def ensemble(
         typer.Option(
             "--metric",
             metavar="M",
-            help="What to choose and to rank by. List: surgeon ls metrics.",
+            help="What to choose and to rank by: {metrics}. See surgeon ls metrics.",
             autocompletion=completion.metrics,
         ),
     ] = "accuracy",
@@ -112,7 +112,11 @@ def _describe(result: Ensemble, folder: Path | None) -> None:
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
     preprocessing = [member.preprocessing for member in result.members]
     tell_measured(result, f"{len(result.members)} members", preprocessing, ("views", views))
-    output.show(_table_of_rows(result, narrow=False), _table_of_rows(result, narrow=True))
+    records = [*(member.metrics for member in result.members), *(one.metrics for one in result.combinations)]
+    few, fewest = (columns.shown(result.metric, narrow) for narrow in (False, True))
+    output.show(_table_of_rows(result, few, narrow=False), _table_of_rows(result, fewest, narrow=True))
+    if others := [name for name in columns.every(records) if name not in few]:
+        output.show(_table_of_others(result, others))
     output.show(_table_of_disagreement(result))
     for sentence in result.summary:
         output.say(f"• {escape(sentence)}")
@@ -126,13 +130,12 @@ def _describe(result: Ensemble, folder: Path | None) -> None:
         output.say(f"Checkpoint of the soup: {escape(result.checkpoint)}")
 
 
-def _table_of_rows(result: Ensemble, narrow: bool) -> Table:
-    shown = columns.shown(result.metric, narrow)
+def _table_of_rows(result: Ensemble, shown: list[str], narrow: bool) -> Table:
     names = short_names([member.name for member in result.members])
     table = Table()
     table.add_column("network", overflow="fold")
     table.add_column("passes", justify="right")
-    columns.add_figures(table, result.metric, narrow)
+    columns.add_figures(table, shown, result.metric, narrow)
     over_best = "over the\nbest member" if narrow else f"{columns.heading(result.metric)} over the best member"
     table.add_column(over_best)
     for member in result.members:
@@ -144,6 +147,18 @@ def _table_of_rows(result: Ensemble, narrow: bool) -> Table:
         gain = one.gain(result.metric)
         told = short_gain_text(gain) if narrow else gain_text(gain)
         table.add_row(f"[bold]{one.name}[/]", str(one.passes), *figures, told)
+    return table
+
+
+def _table_of_others(result: Ensemble, names: list[str]) -> Table:
+    """The metrics that the first table had no room for."""
+    short = short_names([member.name for member in result.members])
+    table = Table(title="Other metrics", title_justify="left")
+    table.add_column("network", overflow="fold")
+    columns.add_figures(table, names, result.metric, narrow=True)
+    members = {escape(short[member.name]): member.metrics for member in result.members}
+    for name, record in (members | {one.name: one.metrics for one in result.combinations}).items():
+        table.add_row(name, *(figure(metric, record.value(metric)) for metric in names))
     return table
 
 

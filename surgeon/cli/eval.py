@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +10,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import options, output
+from surgeon.cli import columns, options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
 from surgeon.cli.groups import Images, Opening
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
-from surgeon.report.wording import figure, gain_text
+from surgeon.report.wording import figure, gain_text, label
 
 if TYPE_CHECKING:
     from surgeon.results import Evaluation
@@ -118,21 +117,11 @@ def _table(result: Evaluation) -> Table:
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("95% interval", justify="right")
-    scaled = f"cross-entropy at temperature {figures.temperature or math.nan:.3f} (fitted)"
-    for name, label in (
-        ("accuracy", "top-1"),
-        ("top5", "top-5"),
-        ("cross-entropy", "cross-entropy"),
-        ("scaled-cross-entropy", scaled),
-        ("ece", "calibration error (ECE)"),
-        ("rms", "RMS calibration error"),
-        ("mad", "mean calibration error (MAD)"),
-        ("aurra", "AURRA"),
-        ("soft-f1", "soft F1"),
-    ):
+    for name in columns.every([figures]):
         value, interval = figures.value(name), result.intervals.get(name)
-        if interval is not None and (name != "scaled-cross-entropy" or figures.temperature is not None):
-            table.add_row(label, figure(name, value), " to ".join(figure(name, edge) for edge in interval))
+        between = " to ".join(figure(name, edge) for edge in interval) if interval else ""
+        table.add_row(escape(label(name)), figure(name, value), between)
+    table.add_row("temperature (fitted)", figure("temperature", figures.temperature), "")
     if figures.nan_images:
         table.add_row("images with NaN logits", str(figures.nan_images), "")
     return table

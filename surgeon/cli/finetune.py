@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from surgeon.cli import completion, options, output
+from surgeon.cli import columns, completion, options, output
 from surgeon.cli.frame import Answer, add_command, loading
 from surgeon.cli.groups import TrainingImages, Weights
 from surgeon.core.errors import SurgeonError, count
 from surgeon.core.reading import shortened
-from surgeon.report.wording import figure, left_out_text, preprocessing_text
+from surgeon.report.wording import left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
     from surgeon.results import Epoch, FineTuning
@@ -72,7 +71,8 @@ def finetune(
         typer.Option(
             "--augment",
             metavar="SPEC",
-            help="vh-mixup:p=0.5, cutout…; repeatable. Comes on top of `standard` unless it has a crop of its own.",
+            help="vh-mixup:p=0.5, cutout…; repeatable. Comes on top of `standard` unless it has a crop of its own. "
+            "Names: {augments}.",
             rich_help_panel=REWRITING,
             autocompletion=completion.augments,
         ),
@@ -242,14 +242,8 @@ def describe(result: FineTuning, folder: Path) -> None:
         output.say(f"  [yellow]note:[/] left out as unreadable: {escape(left_out)}")
     for sentence in result.settings:
         output.say(f"• {escape(sentence)}")
-    table = Table()
-    for column in ("images", "accuracy", "cross-entropy", "ECE"):
-        table.add_column(column, justify="left" if column == "images" else "right")
-    for row in rows_of(result):
-        views = f", {row.tta} views" if row.tta else ""
-        figures = (figure(name, row.metrics.value(name)) for name in ("accuracy", "cross-entropy", "ece"))
-        table.add_row(f"{row.split}, {row.setting}{views}", *figures)
-    output.show(table)
+    rows = {f"{r.split}, {r.setting}" + (f", {r.tta} views" if r.tta else ""): r.metrics for r in rows_of(result)}
+    output.show(columns.by_metric(rows))
     if result.test is None:
         output.say("There are no test images, and figures on the validation images flatter what was chosen on them.")
     where, run = escape(result.checkpoint), escape(str(folder))

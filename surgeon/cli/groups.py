@@ -89,8 +89,10 @@ class Images(AnyImages):
         """What has to be predicted, checked."""
         from surgeon.core.devices import Precision
         from surgeon.measuring.setup import ImageOptions, Request
-        from surgeon.views import Merge
+        from surgeon.views import Merge, check_views
 
+        if tta is not None:
+            check_views(tta)
         given = asdict(self) | {name: _numbers(getattr(self, name), f"--{name}") for name in ("mean", "std")}
         of_images = {field.name: given.pop(field.name) for field in fields(ImageOptions)}
         precision = output.one_of(Precision, given.pop("precision"), "--precision")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -13,18 +12,11 @@ from rich.table import Table
 
 from surgeon.cli import output
 from surgeon.cli.options import Json
-from surgeon.core.errors import SurgeonError, count
+from surgeon.commands.listing import KINDS, Kind, documents, matching
+from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
 
-
-class Kind(StrEnum):
-    NORMS = "norms"
-    INSERTS = "inserts"
-    AUGMENTS = "augments"
-    MODELS = "models"
-    DATASETS = "datasets"
-    METRICS = "metrics"
-    VIEWS = "views"
-    RECIPES = "recipes"
+_ONCE_CALLED = {"metrics": "what", "views": "what"}
+"""The summaries of these have another name in JSON as well, which programs may go by."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,8 +25,12 @@ def add_to(app: typer.Typer) -> None:
 
 def ls(
     kind: Annotated[
-        Kind,
-        typer.Argument(metavar="norms|inserts|augments|models|datasets|metrics|views|recipes", help="What to list."),
+        str,
+        typer.Argument(
+            metavar="|".join(_words()),
+            help="What to list.",
+            autocompletion=lambda incomplete: [word for word in _words() if word.startswith(incomplete)],
+        ),
     ],
     pattern: Annotated[
         str | None, typer.Argument(metavar="[PATTERN]", help="Only names that match, e.g. 'resnet*'.")
@@ -42,143 +38,49 @@ def ls(
     as_json: Json = False,
 ) -> None:
     """List what there is to choose from: rewrites, inserts, augmentations, models, data, metrics, test-time views."""
-    listings = {
-        Kind.NORMS: _list_norms,
-        Kind.INSERTS: _list_inserts,
-        Kind.AUGMENTS: _list_augments,
-        Kind.MODELS: _list_models,
-        Kind.DATASETS: _list_datasets,
-        Kind.METRICS: _list_metrics,
-        Kind.VIEWS: _list_views,
-        Kind.RECIPES: _list_recipes,
-    }
-    listings[kind](pattern, as_json)
-
-
-def _matching(names: list[str], pattern: str | None) -> list[str]:
-    matches = [name for name in names if pattern is None or fnmatchcase(name, pattern)]
-    if not matches:
-        raise SurgeonError(f"Nothing matches {pattern!r}.", "Patterns are globs, e.g. '*resnet*'.")
-    return matches
-
-
-def _list_norms(pattern: str | None, as_json: bool) -> None:
-    from surgeon.norms import norms
-
-    variants = [norms[name] for name in _matching(list(norms), pattern)]
-    if as_json:
-        documents = [
-            {
-                "name": variant.name,
-                "summary": variant.summary,
-                "paper": variant.paper,
-                "changes": sorted(variant.changes),
-                "options": _options(variant.config.model_json_schema()),
-            }
-            for variant in variants
-        ]
-        output.emit_json(json.dumps(documents, indent=2))
-        return
-    table = Table(title="Rewrites, used as --bn name:key=value", title_justify="left", show_lines=True)
-    for column in ("name", "what it does", "options (default)", "changes", "paper"):
-        table.add_column(column, overflow="fold")
-    for variant in variants:
-        options = _options(variant.config.model_json_schema())
-        table.add_row(
-            f"[bold]{variant.name}[/]",
-            escape(variant.summary),
-            "\n".join(f"[cyan]{o['name']}[/] ({o['default']}): {escape(o['help'])}" for o in options),
-            ", ".join(sorted(variant.changes)),
-            escape(variant.paper),
+    if kind in KINDS:
+        _list_registered(KINDS[kind], pattern, as_json)
+    elif kind in _OTHERS:
+        _OTHERS[kind](pattern, as_json)
+    else:
+        known = _words()
+        raise SurgeonError(
+            f"There is nothing to list by the name {kind!r}.", did_you_mean(kind, known) or f"Known: {listing(known)}."
         )
-    output.show(table)
-    output.say("Rewrites that change different phases compose: --bn ghost:size=16 --bn example-weighted:alpha=0.05")
 
 
-def _list_inserts(pattern: str | None, as_json: bool) -> None:
-    from surgeon.inserts import inserts
+def _words() -> list[str]:
+    return [*KINDS, *_OTHERS]
 
-    found = [inserts[name] for name in _matching(list(inserts), pattern)]
-    documents: list[dict[str, Any]] = [
-        {
-            "name": insert.name,
-            "summary": insert.summary,
-            "paper": insert.paper,
-            "evaluation changes": insert.effect(insert.config()),
-            "aliases": sorted(insert.aliases),
-            "options": _options(insert.config.model_json_schema()),
-        }
-        for insert in found
-    ]
+
+def _list_registered(kind: Kind, pattern: str | None, as_json: bool) -> None:
+    found = documents(kind, pattern)
     if as_json:
-        output.emit_json(json.dumps(documents, indent=2))
+        for each in found:
+            each |= {_ONCE_CALLED[kind.name]: each["summary"]} if kind.name in _ONCE_CALLED else {}
+        output.emit_json(json.dumps(found, indent=2))
         return
-    table = Table(title="Inserts, used as --insert name:key=value", title_justify="left", show_lines=True)
-    for column in ("name", "what it does", "options (default)", "evaluation changes", "paper"):
-        table.add_column(column, overflow="fold")
-    for document in documents:
-        table.add_row(
-            f"[bold]{document['name']}[/]",
-            escape(document["summary"]),
-            "\n".join(f"[cyan]{o['name']}[/] ({o['default']}): {escape(o['help'])}" for o in document["options"]),
-            {"none": "never"}.get(document["evaluation changes"], document["evaluation changes"]),
-            escape(document["paper"]),
-        )
+    spec = "name:key=value" if any(each["options"] for each in found) else "NAME"
+    table = Table(title=f"{kind.title}, used as {kind.option} {spec}", title_justify="left", show_lines=True)
+    facts = [key for key in found[0] if key not in ("name", "summary", "paper", "options")]
+    columns = {"name": "name", "summary": "what it does", "options": "options (default)"}
+    columns |= {key: key for key in facts} | {"paper": "paper"}
+    shown = [key for key in columns if any(each[key] for each in found)]
+    for key in shown:
+        table.add_column(columns[key], overflow="fold")
+    for each in found:
+        table.add_row(*(_cell(key, each[key]) for key in shown))
     output.show(table)
-    output.say("site= is stem, stage2, residual, image, or a module's name. --bn pono-moex is --insert moex.")
+    if kind.advice:
+        output.say(kind.advice)
 
 
-def _list_augments(pattern: str | None, as_json: bool) -> None:
-    from surgeon.augment.base import augments
-
-    found = [augments[name] for name in _matching(list(augments), pattern)]
-    documents: list[dict[str, Any]] = [
-        {
-            "name": augment.name,
-            "summary": augment.summary,
-            "kind": augment.kind.value,
-            "paper": augment.paper,
-            "options": _options(augment.config.model_json_schema()),
-        }
-        for augment in found
-    ]
-    if as_json:
-        output.emit_json(json.dumps(documents, indent=2))
-        return
-    table = Table(title="Augmentations, written name:key=value", title_justify="left", show_lines=True)
-    for column in ("name", "what it does", "options (default)", "works on", "paper"):
-        table.add_column(column, overflow="fold")
-    for document in documents:
-        table.add_row(
-            f"[bold]{document['name']}[/]",
-            escape(document["summary"]),
-            "\n".join(f"[cyan]{o['name']}[/] ({o['default']}): {escape(o['help'])}" for o in document["options"]),
-            _WORKS_ON[document["kind"]],
-            escape(document["paper"]),
-        )
-    output.show(table)
-    output.say("Look at one: surgeon preview NAME --data digits. Measure how far they are: surgeon affinity.")
-
-
-_WORKS_ON = {
-    "geometry": "picture: the crop",
-    "image": "image",
-    "batch": "batch",
-    "mix": "batch and labels",
-    "policy": "stands for several",
-}
-
-
-def _options(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "default": field.get("default"),
-            "help": field.get("description", ""),
-            "sweep": field.get("sweep"),
-        }
-        for name, field in schema.get("properties", {}).items()
-    ]
+def _cell(key: str, value: Any) -> str:
+    if key == "name":
+        return f"[bold]{value}[/]"
+    if key == "options":
+        return "\n".join(f"[cyan]{o['name']}[/] ({o['default']}): {escape(o['help'])}" for o in value)
+    return escape(", ".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
 def _list_models(pattern: str | None, as_json: bool) -> None:
@@ -186,7 +88,7 @@ def _list_models(pattern: str | None, as_json: bool) -> None:
     from surgeon.models.names import all_model_names, architecture_names
 
     if pattern is not None or as_json:
-        names = _matching(all_model_names(), pattern)
+        names = matching(all_model_names(), pattern)
         if as_json:
             output.emit_json(json.dumps(names, indent=2))
         else:
@@ -219,23 +121,6 @@ def _list_datasets(pattern: str | None, as_json: bool) -> None:
         )
 
 
-def _list_metrics(pattern: str | None, as_json: bool) -> None:
-    from surgeon.metrics import metrics
-
-    found = [metrics[name] for name in metrics]
-    documents = [
-        {"name": m.name, "what": m.summary, "better": "higher" if m.higher_is_better else "lower"} for m in found
-    ]
-    _list_simply("Metrics, used as --metric NAME", documents, pattern, as_json)
-
-
-def _list_views(pattern: str | None, as_json: bool) -> None:
-    from surgeon.views import views
-
-    documents = [{"name": name, "what": views[name].summary, "views": views[name].count} for name in views]
-    _list_simply("Test-time augmentation, used as --tta NAME", documents, pattern, as_json)
-
-
 def _list_recipes(pattern: str | None, as_json: bool) -> None:
     from surgeon.training.recipe import header_of, shipped_recipes
 
@@ -249,7 +134,7 @@ def _list_recipes(pattern: str | None, as_json: bool) -> None:
 
 
 def _list_simply(title: str, documents: list[dict[str, Any]], pattern: str | None, as_json: bool) -> None:
-    wanted = _matching([document["name"] for document in documents], pattern)
+    wanted = matching([document["name"] for document in documents], pattern)
     documents = [document for document in documents if document["name"] in wanted]
     if as_json:
         output.emit_json(json.dumps(documents, indent=2))
@@ -260,3 +145,10 @@ def _list_simply(title: str, documents: list[dict[str, Any]], pattern: str | Non
     for document in documents:
         table.add_row(*(escape(str(value)) if value is not None else "" for value in document.values()))
     output.show(table)
+
+
+_OTHERS: dict[str, Callable[[str | None, bool], None]] = {
+    "models": _list_models,
+    "datasets": _list_datasets,
+    "recipes": _list_recipes,
+}

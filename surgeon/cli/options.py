@@ -83,7 +83,7 @@ Tta = Annotated[
     typer.Option(
         "--tta",
         metavar="VIEWS",
-        help="Views of each image: flip, flip-crop, cifar-flip-crop, ten-crop…",
+        help="Views of each image, as name or name:key=value,…: {views}. See surgeon ls views.",
         autocompletion=completion.views,
     ),
 ]

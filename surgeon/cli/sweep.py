@@ -43,7 +43,10 @@ def sweep(
     setting: Annotated[
         str | None,
         typer.Option(
-            "--sweep", metavar="REWRITE.OPTION=VALUES", help="Instead: an option of any rewrite that can be swept."
+            "--sweep",
+            metavar="REWRITE.OPTION=VALUES",
+            help="Instead: any option of a rewrite that can be swept. See surgeon ls norms.",
+            autocompletion=completion.swept_options,
         ),
     ] = None,
     mix_logits: options.MixLogits = False,
@@ -52,7 +55,7 @@ def sweep(
         typer.Option(
             "--metric",
             metavar="M",
-            help="What to choose by. List: surgeon ls metrics.",
+            help="What to choose by: {metrics}. See surgeon ls metrics.",
             autocompletion=completion.metrics,
         ),
     ] = "accuracy",
@@ -171,7 +174,13 @@ def describe(result: Sweep, folder: Path | None) -> None:
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
     preprocessing = [] if result.preprocessing is None else [result.preprocessing]
     tell_measured(result, result.model, preprocessing, ("views", views))
-    output.show(_table_of_points(result, narrow=False), _table_of_points(result, narrow=True))
+    every = columns.every(point.metrics for point in result.points)
+    few, fewest = (columns.shown(result.metric, narrow) for narrow in (False, True))
+    output.show(
+        _table_of_points(result, every, narrow=False),
+        _table_of_points(result, few, narrow=False),
+        _table_of_points(result, fewest, narrow=True),
+    )
     if reasons := dict.fromkeys(point.dropped for point in result.points if point.dropped):
         output.say(f"[dim]{'; '.join(f'{reason}: {WHY_DROPPED[reason]}' for reason in reasons)}[/]")
     output.say(escape(sweep_in_terminal(result)))
@@ -194,17 +203,17 @@ def describe(result: Sweep, folder: Path | None) -> None:
         output.say(f"Checkpoint ({result.kept}): {escape(result.checkpoint)}")
 
 
-def _table_of_points(result: Sweep, narrow: bool) -> Table:
+def _table_of_points(result: Sweep, names: list[str], narrow: bool) -> Table:
     table = Table()
     table.add_column(result.axis, justify="right")
     table.add_column("images", justify="right")
-    columns.add_figures(table, result.metric, narrow)
+    columns.add_figures(table, names, result.metric, narrow)
     columns.add_gain(table, result.metric, narrow)
     if narrow:
         table.add_column("")
     for point in result.points:
         mark = " ←" if point.value == result.chosen else ""
-        figures = (figure(name, point.metrics.value(name)) for name in columns.shown(result.metric, narrow))
+        figures = (figure(name, point.metrics.value(name)) for name in names)
         remarks = _remarks(point) if narrow else [_remark(point)]
         remarks[-1] = f"{remarks[-1]}{mark}".strip()
         table.add_row(f"{point.value:g}", f"{point.metrics.images:,}", *figures, *remarks)
@@ -230,17 +239,10 @@ def _remarks(point: Point) -> list[str]:
 
 def _table_of_settings(result: Sweep, narrow: bool) -> Table:
     held_back = "on images held back" if result.confirming_images else "on the same images"
-    table = Table(title=f"Settings, {held_back}", title_justify="left")
-    table.add_column("setting")
-    columns.add_figures(table, result.metric, narrow, emphasis="")
-    table.add_column("temper-\nature" if narrow else "temperature", justify="right")
-    columns.add_gain(table, result.metric, narrow)
-    for setting in result.settings:
-        record, gain = setting.reported, setting.gain(result.metric)
-        table.add_row(
-            f"[bold]{setting.name} ←[/]" if setting.name == result.best else setting.name,
-            *(figure(name, record.value(name)) for name in columns.shown(result.metric, narrow)),
-            figure("temperature", record.temperature),
-            "" if gain is None else short_gain_text(gain) if narrow else gain_text(gain),
-        )
+    best = {result.best: f"{result.best} ←"}
+    records = {best.get(setting.name, setting.name): setting.reported for setting in result.settings}
+    table = columns.by_metric(records, f"Settings, {held_back}")
+    gains = (setting.gain(result.metric) for setting in result.settings)
+    told = ("" if gain is None else short_gain_text(gain) if narrow else gain_text(gain) for gain in gains)
+    table.add_row(f"gain in {columns.heading(result.metric)}", *told)
     return table

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 import surgeon
+from surgeon.commands.listing import KINDS
 from surgeon.core.errors import count, listing
 from surgeon.core.registry import PluginWarning
 from surgeon.core.versions import DISTRIBUTION, kernels_file, version_of
@@ -117,16 +118,10 @@ def _extras() -> Iterator[Finding]:
 
 
 def _plugins() -> Iterator[Finding]:
-    """Packages that add rewrites, inserts, augmentations, metrics or views through entry points."""
-    from surgeon.augment.base import augments
-    from surgeon.inserts import inserts
-    from surgeon.metrics import metrics
-    from surgeon.norms import norms
-    from surgeon.views import views
-
+    """Packages that add rewrites, inserts, metrics and so on through entry points."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # told here
-        found = [plugin for registry in (norms, inserts, augments, metrics, views) for plugin in registry.plugins]
+        found = [plugin for kind in KINDS.values() for plugin in kind.registry.plugins]
     for package, version in dict.fromkeys((plugin.package, plugin.version) for plugin in found):
         theirs = [plugin for plugin in found if plugin.package == package]
         added = [f"{registry.kind} {name}" for plugin in theirs for registry, name in plugin.added]

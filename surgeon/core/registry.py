@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
@@ -116,12 +116,14 @@ class Registry(Generic[T]):
         kind: What a thing is called in messages.
         package: Where they lie, which is also the group of the entry points.
         of: The class of the things; a package that registers another object is at fault.
+        without: Modules there that register nothing and are slow to import.
     """
 
-    def __init__(self, kind: str, package: str, of: type[Any] = object) -> None:
+    def __init__(self, kind: str, package: str, of: type[Any] = object, without: Collection[str] = ()) -> None:
         self.kind = kind
         self.package = package
         self.of = of
+        self.without = without
         self._entries: dict[str, T] = {}
         self._plugins: list[Plugin] = []
         self._has_own = False
@@ -182,7 +184,8 @@ class Registry(Generic[T]):
         with _by(None):
             folder = importlib.import_module(self.package)
             for module in pkgutil.iter_modules(folder.__path__):
-                importlib.import_module(f"{self.package}.{module.name}")
+                if module.name not in self.without:
+                    importlib.import_module(f"{self.package}.{module.name}")
 
     def _discover(self) -> None:
         if self._discovered:

@@ -12,7 +12,7 @@ from surgeon.core.reading import shortened
 
 
 class Options(BaseModel):
-    """Options of one rewrite or insert."""
+    """Options of one registered thing."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,7 +37,7 @@ def parse_spec(text: str) -> tuple[str, dict[str, str]]:
     return name.strip(), options
 
 
-def configure(kind: str, name: str, config: type[Config], given: Mapping[str, Any]) -> Config:
+def configure(kind: str, name: str, config: type[Config], given: Mapping[str, Any], listed: str) -> Config:
     """Check options and turn them into a config; every mistake is reported at once."""
     fields = config.model_fields
     unknown = [key for key in given if key not in fields]
@@ -54,8 +54,7 @@ def configure(kind: str, name: str, config: type[Config], given: Mapping[str, An
         problems = (
             f"{key}={shortened(given.get(key))}: {message}" if key else message for key, message in first.items()
         )
-        folder = {"rewrite": "norms"}.get(kind, f"{kind}s")
         raise SurgeonError(
             f"The {kind} {name!r} cannot take {'; '.join(sorted(problems))}.",
-            f"See `surgeon ls {folder}` for what each option means.",
+            f"See `surgeon ls {listed}` for what each option means.",
         ) from None

@@ -1,16 +1,17 @@
 """Known data sets on the Hugging Face hub, with the split rules that the papers use.
 
-Listing them imports neither torch nor the `datasets` library.
+Listing them imports neither torch nor numpy nor the `datasets` library.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
-from surgeon.data.splits import Indices, limit, per_class, rest
+    from surgeon.data.splits import Indices
 
 SEED = 0
 SPLITS = ("train", "validation", "test")
@@ -54,6 +55,8 @@ class HeldOut:
         return ("test",) if split == "test" else ("train",)
 
     def choose(self, labels: npt.ArrayLike, split: str) -> Indices | None:
+        from surgeon.data.splits import limit, rest
+
         if split == "test":
             return None
         size = len(labels)  # type: ignore[arg-type]
@@ -74,6 +77,8 @@ class PerClass:
         return SPLITS  # those of the copy on the hub are its uploader's own, and are pooled
 
     def choose(self, labels: npt.ArrayLike, split: str) -> Indices | None:
+        from surgeon.data.splits import per_class
+
         parts = per_class(labels, (self.train, self.validation, self.test), SEED)
         return dict(zip(SPLITS, parts, strict=True))[split]
 

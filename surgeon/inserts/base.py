@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from surgeon.core.entry import Entry, summary_of
 from surgeon.core.registry import Registry
-from surgeon.core.specs import Options, configure, option
+from surgeon.core.specs import Options, option
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,7 +43,7 @@ class InsertConfig(Options):
 
 
 @dataclass(frozen=True)
-class Insert:
+class Insert(Entry[InsertConfig]):
     """One registered unit.
 
     `build` makes a unit for features of so many channels (None where that is not known, which only
@@ -50,11 +51,10 @@ class Insert:
     through it, or nothing. `join` is given all units of a network, once they are in their places.
     """
 
-    name: str
-    summary: str
-    paper: str
+    noun = "insert"
+    listed = "inserts"
+
     version: int
-    config: type[InsertConfig]
     build: Callable[[int | None, Any], nn.Module]
     effect: Callable[[Any], Effect]
     objection: Callable[[tuple[int, ...], Any], str]
@@ -65,12 +65,11 @@ class Insert:
     aliases: Mapping[str, Mapping[str, Any]]
     """Names under which it is also accepted as a rewrite, with the options that they stand for."""
 
-    def configure(self, options: Mapping[str, Any]) -> InsertConfig:
-        """Check options and turn them into a config; every mistake is reported at once."""
-        return configure("insert", self.name, self.config, options)
+    def facts(self) -> dict[str, Any]:
+        return {"evaluation changes": self.effect(self.config()).value, "aliases": sorted(self.aliases)}
 
 
-inserts: Registry[Insert] = Registry("insert", "surgeon.inserts", Insert)
+inserts: Registry[Insert] = Registry(Insert.noun, "surgeon.inserts", Insert)
 
 
 def aliases() -> dict[str, Insert]:
@@ -105,7 +104,7 @@ def register(
         return inserts.register(name)(
             Insert(
                 name=name,
-                summary=(build.__doc__ or "").strip().splitlines()[0],
+                summary=summary_of(build, Insert.noun, name),
                 paper=paper,
                 version=version,
                 config=config,

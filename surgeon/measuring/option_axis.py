@@ -21,7 +21,7 @@ class OptionAxis:
     """
 
     def __init__(self, model: nn.Module, rewrite: str, option: str) -> None:
-        self.rewrite, self.option = rewrite, option
+        self.variant, self.option = norms[rewrite], option
         self.name = f"{rewrite}.{option}"
         self.layers = {name: layer for name, layer in surgical_layers(model).items() if rewrite in layer.rewrites}
         if not self.layers:
@@ -36,9 +36,16 @@ class OptionAxis:
         self._prefix = SharedPrefix(model, self.layers.values())
 
     def _original(self, layer: SurgicalNorm) -> float:
-        identity = norms[self.rewrite].identity
-        settings = identity(layer) if identity is not None else {}
-        return float(settings.get(self.option, getattr(layer.rewrites[self.rewrite], self.option)))
+        settings = self.variant.identity(layer) if self.variant.identity is not None else {}
+        return float(settings.get(self.option, getattr(layer.rewrites[self.variant.name], self.option)))
+
+    def check(self, values: Sequence[float]) -> None:
+        """Refuse values that a layer cannot take, before anything is computed."""
+        for value in values:
+            config = self.variant.configure({self.option: value})
+            for name, layer in self.layers.items():
+                if objection := self.variant.objection(layer, config):
+                    raise SurgeonError(f"{self.name} cannot be {value:g}: {name} {objection}.")
 
     def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
         """The predictions for the same images at each value."""
@@ -55,8 +62,7 @@ class OptionAxis:
 
     def set(self, value: Value) -> None:
         """Leave the network at a value."""
-        variant = norms[self.rewrite]
         for name, layer in self.layers.items():
-            options = layer.rewrites[self.rewrite].model_dump(mode="json")
+            options = layer.rewrites[self.variant.name].model_dump(mode="json")
             chosen = value[name] if isinstance(value, Mapping) else value
-            install_rewrite(layer, self.rewrite, variant.configure({**options, self.option: chosen}))
+            install_rewrite(layer, self.variant.name, self.variant.configure({**options, self.option: chosen}))

@@ -18,8 +18,7 @@ from surgeon.data.splits import limit
 from surgeon.layers.running import evaluate_once
 from surgeon.measuring.predicting import Manner
 from surgeon.models.sources import LoadedModel, Preprocessing
-from surgeon.views import Merge, Views
-from surgeon.views import views as view_families
+from surgeon.views import Merge, Views, views_for
 
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
 SMALL_IMAGE = 64
@@ -128,7 +127,7 @@ class Task:
 def prepare(loaded: LoadedModel, request: Request, images: ImageSet | None = None) -> Task:
     """Open the images (unless given), check that they fit the network, and move it to its device."""
     preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name)
-    views = view_families[request.tta].for_network(preprocessing) if request.tta else None
+    views = views_for(request.tta, preprocessing) if request.tta else None
     image_set = open_images(request) if images is None else images
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)

@@ -1,6 +1,6 @@
-"""What a metric is: a name, what it says, which direction is better, and how it is computed.
+"""What a metric is: a name, what it says, which direction is better, how it is computed, and how it is shown.
 
-This module and all others of this folder import torch and scipy only inside functions, so that
+This module and those that register metrics import numpy, torch and scipy only when they compute, so that
 `surgeon ls metrics` and `--help` can name every metric without waiting for them.
 """
 
@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from surgeon.core.entry import Entry, summary_of
 from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.core.presentation import Presentation
 from surgeon.core.registry import Registry
+from surgeon.core.specs import Options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,25 +30,38 @@ Compute = Callable[["ImageScores"], float | None]
 PerImage = Callable[["ImageScores"], "NDArray[Any]"]
 HowFarOff = Callable[["ImageScores"], "Spread"]
 
+RESERVED = ("images", "nan-images", "accuracy-low", "accuracy-high", "temperature", "others")
+"""What a record of figures says besides the metrics, or once did."""
+
 
 @dataclass(frozen=True)
-class Metric:
+class Metric(Entry[Options]):
     """One registered metric.
 
     `compute` returns None where the metric has no meaning (top-5 of three classes). `per_image`
     gives the numbers whose mean the metric is, which is what a paired comparison needs; it is None
     for metrics that are no mean over images. Of those `spread` says how far the figure may be off;
     without it that is found by leaving out groups of images. `bounds` are the least and the largest
-    value that there can be.
+    value that there can be. Tables show metrics by `rank`; where there is no room for all, they show the
+    `essential` ones.
     """
 
-    name: str
-    summary: str
+    noun = "metric"
+    listed = "metrics"
+
     higher_is_better: bool
     compute: Compute
     per_image: PerImage | None
+    shown: Presentation
     spread: HowFarOff | None = None
     bounds: tuple[float, float] = (-math.inf, math.inf)
+    rank: int = 100
+    essential: bool = False
+
+    @property
+    def key(self) -> str:
+        """Under which a record holds its value."""
+        return self.name.replace("-", "_")
 
     def merit(self, record: Metrics) -> float:
         """The metric such that more is better; a value that is missing or not a number loses to all others."""
@@ -54,25 +70,74 @@ class Metric:
             return -math.inf
         return value if self.higher_is_better else -value
 
+    def facts(self) -> dict[str, Any]:
+        return {"better": "higher" if self.higher_is_better else "lower", "label": self.shown.label}
 
-metrics: Registry[Metric] = Registry("metric", "surgeon.metrics", Metric)
+
+metrics: Registry[Metric] = Registry(
+    Metric.noun,
+    "surgeon.metrics",
+    Metric,
+    without=("accumulator", "groups", "imagined", "interval", "packing", "summary", "temperature"),
+)
+
+
+def in_order() -> list[Metric]:
+    """All metrics, as tables show them."""
+    return sorted((metrics[name] for name in metrics), key=lambda metric: (metric.rank, metric.name))
 
 
 def register(
     name: str,
     *,
     higher_is_better: bool,
+    label: str | None = None,
+    heading: str | None = None,
+    unit: str = "",
+    format: str = ".4f",
     per_image: PerImage | None = None,
     spread: HowFarOff | None = None,
     bounds: tuple[float, float] = (-math.inf, math.inf),
+    rank: int = 100,
+    essential: bool = False,
+    paper: str = "",
 ) -> Callable[[Compute], Compute]:
-    """Register the decorated function under a name; the first line of its docstring is the summary."""
+    """Register the decorated function under a name; the first line of its docstring is the summary.
+
+    Args:
+        name: What people type after `--metric`; with underscores, its key in records.
+        higher_is_better: The direction.
+        label: What to call it in a sentence; default: its name.
+        heading: What to call it above a column; default: the label.
+        unit: What it is counted in, if that is worth saying.
+        format: Of its numbers: `.4f`, or `.2%` for a share of the images.
+        per_image: The numbers whose mean it is.
+        spread: How far it may be off, if it is no mean.
+        bounds: The least and the largest value that there can be.
+        rank: Its place in tables; those of surgeon itself begin at 0.
+        essential: Whether tables show it that have no room for all.
+        paper: Where it is from.
+    """
 
     def wrap(compute: Compute) -> Compute:
-        summary = (compute.__doc__ or "").strip().splitlines()[0]
-        per_image_named = _naming(name, per_image) if per_image is not None else None
-        named = _naming(name, compute)
-        metrics.register(name)(Metric(name, summary, higher_is_better, named, per_image_named, spread, bounds))
+        if name in RESERVED:
+            raise SurgeonError(f"A metric cannot be called {name!r}: records say something else by that name.")
+        metrics.register(name)(
+            Metric(
+                name=name,
+                summary=summary_of(compute, Metric.noun, name),
+                paper=paper,
+                config=Options,
+                higher_is_better=higher_is_better,
+                compute=_naming(name, compute),
+                per_image=_naming(name, per_image) if per_image is not None else None,
+                shown=Presentation(label or name, heading or label or name, unit, format),
+                spread=spread,
+                bounds=bounds,
+                rank=rank,
+                essential=essential,
+            )
+        )
         return compute
 
     return wrap

@@ -14,16 +14,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from surgeon.core.lazy import LazyModule
 from surgeon.metrics.base import register
 from surgeon.metrics.spread import Spread, of_absolute_values
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from surgeon.metrics.accumulator import ImageScores
 
-Array = NDArray[np.float64]
+    Array = NDArray[np.float64]
+else:
+    np = LazyModule("numpy")
+
 IMAGES_PER_BIN = 100
 EQUAL_WIDTH_BINS = 15
 
@@ -174,31 +178,77 @@ def _root_mean_square(gaps: Array, shares: Array) -> float:
     return float(np.sqrt((shares * gaps**2).sum()))
 
 
-@register("ece", higher_is_better=False, spread=_ece_spread, bounds=(0, 1))
+@register(
+    "ece",
+    higher_is_better=False,
+    label="calibration error (ECE)",
+    heading="ECE",
+    spread=_ece_spread,
+    bounds=(0, 1),
+    rank=4,
+    essential=True,
+    paper="Guo et al., ICML 2017",
+)
 def ece(images: ImageScores) -> float:
     """Expected calibration error: mean |confidence - accuracy| over 15 bins of equal width."""
     return expected_calibration_error(images.confidence, images.correct)
 
 
-@register("rms", higher_is_better=False, spread=_rms_spread, bounds=(0, 1))
+@register(
+    "rms",
+    higher_is_better=False,
+    label="RMS calibration error",
+    heading="RMS",
+    spread=_rms_spread,
+    bounds=(0, 1),
+    rank=5,
+    paper="Hendrycks et al., CVPR 2021",
+)
 def rms(images: ImageScores) -> float:
     """Root mean square |confidence - accuracy| over bins of 100 images, sorted by confidence."""
     return rms_error(images.confidence, images.correct)
 
 
-@register("mad", higher_is_better=False, spread=_mad_spread, bounds=(0, 1))
+@register(
+    "mad",
+    higher_is_better=False,
+    label="mean calibration error (MAD)",
+    heading="MAD",
+    spread=_mad_spread,
+    bounds=(0, 1),
+    rank=6,
+    paper="Hendrycks et al., CVPR 2021",
+)
 def mad(images: ImageScores) -> float:
     """Mean |confidence - accuracy| over bins of 100 images, sorted by confidence."""
     return mad_error(images.confidence, images.correct)
 
 
-@register("aurra", higher_is_better=True, spread=_aurra_spread, bounds=(0, 1))
+@register(
+    "aurra",
+    higher_is_better=True,
+    label="AURRA",
+    heading="AURRA",
+    spread=_aurra_spread,
+    bounds=(0, 1),
+    rank=7,
+    paper="Hendrycks et al., CVPR 2021",
+)
 def aurra(images: ImageScores) -> float:
     """Area under the response rate accuracy curve: accuracy when only confident answers are given."""
     return area_under_response_rate_accuracy(images.confidence, images.correct)
 
 
-@register("soft-f1", higher_is_better=True, spread=_soft_f1_spread, bounds=(0, 1))
+@register(
+    "soft-f1",
+    higher_is_better=True,
+    label="soft F1",
+    heading="soft F1",
+    spread=_soft_f1_spread,
+    bounds=(0, 1),
+    rank=8,
+    paper="Hendrycks et al., CVPR 2021",
+)
 def soft_f1(images: ImageScores) -> float:
     """F1 of recognising the wrong predictions by their low confidence."""
     return soft_f1_score(images.confidence, images.correct)

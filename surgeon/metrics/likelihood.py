@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from surgeon.core.lazy import LazyModule
 from surgeon.metrics.base import register
 from surgeon.metrics.spread import Spread
 
 if TYPE_CHECKING:
-    from surgeon.metrics.accumulator import ImageScores
+    import numpy as np
 
+    from surgeon.metrics.accumulator import ImageScores
+else:
+    np = LazyModule("numpy")
 
 ABOVE_ZERO = (0.0, math.inf)
 
@@ -26,6 +28,8 @@ ABOVE_ZERO = (0.0, math.inf)
     higher_is_better=False,
     per_image=lambda images: images.cross_entropy,
     bounds=ABOVE_ZERO,
+    rank=2,
+    essential=True,
 )
 def cross_entropy(images: ImageScores) -> float:
     """Mean of -log(probability of the label), in nats."""
@@ -45,7 +49,17 @@ def _scaled_spread(images: ImageScores) -> Spread:
     return Spread(mean + (totals - mean * sizes) * len(sizes) / sizes.sum())
 
 
-@register("scaled-cross-entropy", higher_is_better=False, spread=_scaled_spread, bounds=ABOVE_ZERO)
+@register(
+    "scaled-cross-entropy",
+    higher_is_better=False,
+    label="cross-entropy after temperature scaling",
+    heading="at best temperature",
+    spread=_scaled_spread,
+    bounds=ABOVE_ZERO,
+    rank=3,
+    essential=True,
+    paper="Guo et al., ICML 2017",
+)
 def scaled_cross_entropy(images: ImageScores) -> float:
     """Cross-entropy after dividing all logits by the best single temperature."""
     return images.scaled.cross_entropy

@@ -8,11 +8,17 @@ the variance of their differences that of the difference between two networks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from surgeon.core.lazy import LazyModule
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+else:
+    np = LazyModule("numpy")
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from surgeon.metrics.base import metrics
 from surgeon.metrics.interval import Interval, figure_interval, proportion_interval
@@ -14,55 +14,56 @@ if TYPE_CHECKING:
 
 
 class Metrics(BaseModel):
-    """The figures of a number of images.
+    """The figures of a number of images: every registered metric under its name, with underscores.
 
     `nan_images` of them had logits that are not numbers; they count as wrong, and make both
-    cross-entropies infinite. `others` holds registered metrics that have no field of their own.
+    cross-entropies infinite.
     """
 
     # JSON has no infinity; as a string it survives being written and read.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="strings")
+    __pydantic_extra__: dict[str, float | None]
 
     images: int
     nan_images: int
-    accuracy: float
     accuracy_low: float
     accuracy_high: float
-    top5: float | None
-    cross_entropy: float
     temperature: float | None
-    scaled_cross_entropy: float
-    ece: float
-    rms: float
-    mad: float
-    aurra: float
-    soft_f1: float
-    others: dict[str, float | None] = {}
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **figures: Any) -> None: ...
+        def __getattr__(self, name: str) -> float: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_once_written(cls, record: Any) -> Any:
+        """Records of before held added metrics apart from those of surgeon itself."""
+        if isinstance(record, dict) and isinstance(record.get("others"), dict):
+            others = {name.replace("-", "_"): value for name, value in record["others"].items()}
+            return {key: value for key, value in record.items() if key != "others"} | others
+        return record
 
     def value(self, name: str) -> float | None:
-        """The figure of a registered metric."""
-        if name in self.others:
-            return self.others[name]
-        value: float | None = getattr(self, _field(metrics[name].name))
-        return value
+        """The figure of a metric; None where it has no meaning, or had not been added when this was recorded."""
+        key = name.replace("-", "_")
+        if key in self.__pydantic_extra__:
+            return self.__pydantic_extra__[key]
+        metrics[name]  # a name that nobody knows is a mistake
+        return None
 
 
 def summarise(scores: Scores, fitted_on: Scores | None = None) -> Metrics:
     """All figures of some images; the temperature is fitted on other ones if they are given."""
     images = scores.images(fitted_on)
-    figures = {name: metrics[name].compute(images) for name in metrics}
-    own = {_field(name): value for name, value in figures.items() if _field(name) in Metrics.model_fields}
     low, high = proportion_interval(int(images.correct.sum()), len(images))
-    return Metrics.model_validate(
-        {
-            **own,
-            "images": len(images),
-            "nan_images": int(images.nan.sum()),
-            "accuracy_low": low,
-            "accuracy_high": high,
-            "temperature": images.scaled.temperature,
-            "others": {name: value for name, value in figures.items() if _field(name) not in own},
-        }
+    return Metrics(
+        images=len(images),
+        nan_images=int(images.nan.sum()),
+        accuracy_low=low,
+        accuracy_high=high,
+        temperature=images.scaled.temperature,
+        **{metric.key: metric.compute(images) for metric in map(metrics.__getitem__, metrics)},
     )
 
 
@@ -71,7 +72,3 @@ def intervals(scores: Scores) -> dict[str, Interval]:
     images = scores.images()
     meaningful = [name for name in metrics if metrics[name].compute(images) is not None]
     return {name: figure_interval(metrics[name], images) for name in meaningful}
-
-
-def _field(metric_name: str) -> str:
-    return metric_name.replace("-", "_")

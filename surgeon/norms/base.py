@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from surgeon.core.entry import Entry, summary_of
 from surgeon.core.registry import Registry
-from surgeon.core.specs import configure, option
+from surgeon.core.specs import option
 from surgeon.layers.rewriting import NormConfig
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True)
-class NormVariant:
+class NormVariant(Entry[NormConfig]):
     """One registered rewrite.
 
     `install` puts the behaviour into a layer; `objection` returns why a layer cannot take it, or
@@ -51,11 +52,10 @@ class NormVariant:
     (`adds_state`).
     """
 
-    name: str
-    summary: str
-    paper: str
+    noun = "rewrite"
+    listed = "norms"
+
     version: int
-    config: type[NormConfig]
     changes: frozenset[Phase]
     identity: Callable[[SurgicalNorm], Mapping[str, Any]] | None
     install: Callable[[SurgicalNorm, Any], None]
@@ -63,9 +63,8 @@ class NormVariant:
     trains_away: bool = False
     adds_state: bool = False
 
-    def configure(self, options: Mapping[str, Any]) -> NormConfig:
-        """Check options and turn them into a config; every mistake is reported at once."""
-        return configure("rewrite", self.name, self.config, options)
+    def facts(self) -> dict[str, Any]:
+        return {"changes": sorted(self.changes)}
 
 
 def always_identical(norm: SurgicalNorm) -> Mapping[str, Any]:  # noqa: ARG001
@@ -73,7 +72,7 @@ def always_identical(norm: SurgicalNorm) -> Mapping[str, Any]:  # noqa: ARG001
     return {}
 
 
-norms: Registry[NormVariant] = Registry("rewrite", "surgeon.norms", NormVariant)
+norms: Registry[NormVariant] = Registry(NormVariant.noun, "surgeon.norms", NormVariant)
 
 
 def norms_with(answer: Callable[[type[NormConfig]], Any]) -> list[str]:
@@ -100,10 +99,10 @@ def register(
     """Register the decorated function, which installs a rewrite into a layer, as a variant."""
 
     def wrap(install: Callable[[SurgicalNorm, Any], None]) -> NormVariant:
-        summary = (install.__doc__ or "").strip().splitlines()[0]
+        summary = summary_of(install, NormVariant.noun, name)
         phases = frozenset({changes}) if isinstance(changes, Phase) else changes
         variant = NormVariant(
-            name, summary, paper, version, config, phases, identity, install, objection, trains_away, adds_state
+            name, summary, paper, config, version, phases, identity, install, objection, trains_away, adds_state
         )  # fmt: skip
         return norms.register(name)(variant)
 

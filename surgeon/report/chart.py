@@ -162,7 +162,15 @@ class Matrix:
     values: Sequence[Sequence[float]]
 
 
-AnyChart = Chart | RowChart | Matrix
+@dataclass(frozen=True)
+class Figures:
+    """Numbers to be read rather than seen: a line for each, with its name, its value and its interval."""
+
+    title: str
+    lines: Sequence[tuple[str, str, str]]
+
+
+AnyChart = Chart | RowChart | Matrix | Figures
 
 
 def clipped(name: str, most: int = 28) -> str:

@@ -105,8 +105,9 @@ def sweep_in_terminal(sweep: Sweep) -> str:
     """The curve of the metric that was swept by, as text, and what its marks are."""
     import plotext
 
-    name, percent = wording.label(sweep.metric), wording.is_share(sweep.metric)
-    placed = [spot.scaled(100 if percent else 1) for spot in spots(sweep, sweep.metric)]
+    shown = wording.shown(sweep.metric)
+    name = shown.label
+    placed = [spot.scaled(shown.factor) for spot in spots(sweep, sweep.metric)]
     if not placed:
         return f"No value of {sweep.axis} gave a finite {name}: there is nothing to draw."
     early = [spot for spot in placed if spot.point.dropped]
@@ -122,7 +123,7 @@ def sweep_in_terminal(sweep: Sweep) -> str:
     for marked, marker in ((early, "○"), (alone, "•"), (chosen, "●")):
         if marked:
             figure.draw(_signal(marked, marker))
-    figure.title(f"{name}{' (%)' if percent else ''} by {sweep.axis}")
+    figure.title(f"{shown.axis} by {sweep.axis}")
     legend = [f"● chosen ({sweep.chosen:g})", *([f"○ {wording.DROPPED}"] if early else [])]
     return f"{plotext.uncolorize(figure.build().string())}{'   '.join(legend)}"
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgeon.core.errors import count
+from surgeon.metrics import in_order
 from surgeon.report import svg, wording
-from surgeon.report.chart import Chart, Mark, Series
+from surgeon.report.chart import Chart, Figures, Mark, Series
 from surgeon.report.frame import render
 from surgeon.report.png import save_picture
 
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 20
 """Rows of the table of the worst classes."""
-
-METRICS = (
-    "accuracy", "top5", "cross-entropy", "scaled-cross-entropy", "ece", "rms", "mad", "aurra", "soft-f1",
-)  # fmt: skip
 
 
 def evaluation_page(result: Evaluation) -> str:
@@ -32,7 +29,7 @@ def evaluation_page(result: Evaluation) -> str:
         result,
         result=result,
         sentences=in_sentences(result),
-        metrics=[name for name in METRICS if result.metrics.value(name) is not None],
+        metrics=[metric for metric in in_order() if result.metrics.value(metric.name) is not None],
         charts=svg.drawings(_charts(behind)),
         gains={gain.metric: gain for gain in one_view.gains} if (one_view := result.against_one_view) else {},
         worst=worst_first(behind.classes)[:MOST_CLASSES],
@@ -205,6 +202,17 @@ def _facts(result: Evaluation) -> list[tuple[str, Any]]:
 
 
 def evaluation_picture(result: Evaluation, path: Path) -> None:
-    """The three charts as a PNG."""
+    """The three charts and every figure as a PNG."""
     title = f"{result.model} on {result.data} ({result.split}, {count(result.metrics.images, 'image')})"
-    save_picture(title, _charts(_breakdown(result)), path)
+    save_picture(title, [*_charts(_breakdown(result)), _figures(result)], path)
+
+
+def _figures(result: Evaluation) -> Figures:
+    """A line for every metric: its name, its value and the 95% interval."""
+    lines = []
+    for metric in in_order():
+        value, interval = result.metrics.value(metric.name), result.intervals.get(metric.name)
+        if value is not None:
+            between = " to ".join(map(metric.shown.figure, interval)) if interval else ""
+            lines.append((metric.shown.label, metric.shown.figure(value), between))
+    return Figures("Figures, with 95% intervals", lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from surgeon.metrics import in_order
 from surgeon.report import svg, wording
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def _environment() -> Environment:
         difference=wording.difference,
         gain_text=wording.gain_text,
         interval_text=wording.interval_text,
-        is_share=wording.is_share,
+        metrics=in_order(),
+        unit=wording.unit,
         verdict=wording.verdict,
         frame={name.lower(): getattr(svg, name) for name in _MEASURES},
     )

@@ -40,17 +40,17 @@ def _curve_charts(sweep: Sweep) -> list[Chart]:
 
 
 def _curve_chart(sweep: Sweep, names: Sequence[str]) -> Chart:
-    factor, unit = (100, "%") if wording.is_share(names[0]) else (1, "")
-    series = [_series(sweep, name, names, factor) for name in names]
+    shown = wording.shown(names[0])
+    series = [_series(sweep, name, names, shown.factor) for name in names]
     drawn = {mark.x for one in series for mark in one.marks}
     elsewhere = {value for name in names for value in without_a_place(sweep, name)}
     return Chart(
         names[0],
-        heading(wording.label(names[0])),
+        heading(shown.label),
         sweep.axis,
         series,
         chosen=sweep.chosen,
-        unit=unit,
+        unit=shown.suffix,
         x_range=_swept_range(sweep),
         left_out=[point.value for point in sweep.points if point.value not in drawn | elsewhere],
         remark=not_drawn(sweep, names),
@@ -97,13 +97,14 @@ def _gain_chart(sweep: Sweep) -> list[Chart]:
     if all(mark.x == sweep.original for mark in marks):
         return []
     direction = "higher" if sweep.higher_is_better else "lower"
-    points = ", points" if wording.is_share(sweep.metric) else ""
+    shown = wording.shown(sweep.metric)
+    counted_in = f",{shown.difference_suffix}" if shown.difference_suffix else ""
     drawn = {mark.x for mark in marks}
     measured = {mark.x for mark in marks if not mark.hollow}
     series = Series(f"against the original; {direction} is better", marks, 0.0, gaps(sweep, measured))
     chart = Chart(
         "gain",
-        f"Change in {wording.label(sweep.metric)}{points}",
+        f"Change in {shown.label}{counted_in}",
         sweep.axis,
         [series],
         chosen=sweep.chosen,
@@ -115,7 +116,7 @@ def _gain_chart(sweep: Sweep) -> list[Chart]:
 
 
 def _gain_mark(sweep: Sweep, point: Point) -> Mark | None:
-    gain, factor = point.gain, 100 if wording.is_share(sweep.metric) else 1
+    gain, factor = point.gain, wording.shown(sweep.metric).factor
     if gain is None:
         return _original_mark(sweep) if point.value == sweep.original else None
     if not math.isfinite(gain.difference):

@@ -50,14 +50,14 @@ class Panel(NamedTuple):
 
     @property
     def factor(self) -> int:
-        return 100 if wording.is_share(self.metric) else 1
+        return wording.shown(self.metric).factor
 
     @property
     def power(self) -> int:
         """The power of ten to count in, so that the numbers at the axis are short."""
         values = [value for curve in self.curves for value in curve.finite.values() if self.shows(value)]
         highest = max(values, default=0.0)
-        short = wording.is_share(self.metric) or highest <= 0 or 1e-3 <= highest < 1e5
+        short = wording.shown(self.metric).is_share or highest <= 0 or 1e-3 <= highest < 1e5
         return 0 if short else math.floor(math.log10(highest))
 
     def shows(self, value: float) -> bool:
@@ -186,7 +186,7 @@ def _chart(panel: Panel, ends: Sequence[int]) -> Chart:
         heading(panel.title) + counted_in,
         "epoch",
         [one for one in series if one.marks],
-        unit="%" if wording.is_share(panel.metric) else "",
+        unit=wording.shown(panel.metric).suffix,
         y_range=panel.extent and (factor * panel.extent[0], factor * panel.extent[1]),
         left_out=sorted({epoch for curve in panel.curves for epoch in curve.points.keys() - curve.finite.keys()}),
         whole=True,

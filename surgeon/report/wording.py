@@ -8,49 +8,53 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from surgeon.core.errors import count, listing
+from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation, plain
 
 if TYPE_CHECKING:
     from surgeon.models.sources import Preprocessing
     from surgeon.results import FineTuning, Gain
 
-NOT_FINITE = "not finite"
-MISSING = "–"
+__all__ = [
+    "DROPPED",
+    "MISSING",
+    "NOT_FINITE",
+    "difference",
+    "figure",
+    "gain_text",
+    "interval_text",
+    "label",
+    "left_out_text",
+    "preprocessing_text",
+    "short_gain_text",
+    "short_names",
+    "shown",
+    "unit",
+    "verdict",
+]
+
 DROPPED = "dropped early: estimated from the images it saw"
 
-_SHARES = frozenset({"accuracy", "top5"})
-_LABELS = {
-    "top5": "top-5 accuracy",
-    "scaled-cross-entropy": "cross-entropy after temperature scaling",
-    "ece": "calibration error (ECE)",
-    "rms": "RMS calibration error",
-    "mad": "mean calibration error (MAD)",
-    "aurra": "AURRA",
-    "soft-f1": "soft F1",
-}
 
+def shown(metric_name: str) -> Presentation:
+    """How a metric is shown, as it says itself; of any other number, and of a metric that is not installed, plainly."""
+    from surgeon.metrics import metrics
 
-def is_share(metric_name: str) -> bool:
-    """Whether a metric is a share of images, to be shown in percent and its differences in points."""
-    return metric_name in _SHARES
+    return metrics[metric_name].shown if metric_name in metrics else plain(metric_name)
 
 
 def label(metric_name: str) -> str:
     """What to call a metric in a sentence or on an axis."""
-    return _LABELS.get(metric_name, metric_name)
+    return shown(metric_name).label
 
 
 def unit(metric_name: str) -> str:
     """What differences of a metric are counted in."""
-    return " points" if is_share(metric_name) else ""
+    return shown(metric_name).difference_suffix
 
 
 def figure(metric_name: str, value: float | None) -> str:
-    """A metric's value: shares in percent, everything else with four digits."""
-    if value is None:
-        return MISSING
-    if not math.isfinite(value):
-        return NOT_FINITE
-    return f"{value:.2%}" if is_share(metric_name) else f"{value:.4f}"
+    """A metric's value: shares in percent, everything else as the metric says."""
+    return shown(metric_name).figure(value)
 
 
 def gain_text(gain: Gain) -> str:
@@ -79,10 +83,7 @@ def interval_text(gain: Gain) -> str:
 
 def difference(metric_name: str, value: float) -> str:
     """A difference between two values of a metric, with its sign and without its unit."""
-    if not math.isfinite(value):
-        return NOT_FINITE
-    # `z`: what rounds to zero is no "-0.00".
-    return f"{100 * value:+z.2f}" if is_share(metric_name) else f"{value:+z.4f}"
+    return shown(metric_name).difference(value)
 
 
 def preprocessing_text(images: Preprocessing) -> str:

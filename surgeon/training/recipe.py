@@ -86,10 +86,10 @@ def _check_metric(name: str) -> None:
     metrics[name]
 
 
-def _check_views(name: str) -> None:
-    from surgeon.views import views
+def _check_views(spec: str) -> None:
+    from surgeon.views import check_views
 
-    views[name]
+    check_views(spec)
 
 
 def _check_optimizer(name: str) -> None:

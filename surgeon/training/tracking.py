@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from surgeon.core.errors import SurgeonError, listing
+from surgeon.metrics import in_order
 from surgeon.results import Epoch
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.recipe import Recipe
@@ -61,8 +62,6 @@ class _Tracked:
         for part, rates in (("backbone", epoch.backbone_rates), ("head", epoch.head_rates)):
             values |= {f"learning_rate/{part}": rates[-1]} if rates else {}
         if epoch.validation is not None:
-            values |= {
-                "validation/accuracy": epoch.validation.accuracy,
-                "validation/cross_entropy": epoch.validation.cross_entropy,
-            }
+            figures = {metric.key: epoch.validation.value(metric.name) for metric in in_order()}
+            values |= {f"validation/{key}": value for key, value in figures.items() if value is not None}
         self.accelerator.log(values, step=epoch.number)

@@ -1,7 +1,21 @@
 """Test-time augmentation: families of views of an image, one file each, and merging their predictions."""
 
-from surgeon.views.base import ViewFamily, Views, register, views
+from surgeon.views.base import ViewConfig, ViewFamily, Views, check_views, option, register, views, views_for
 from surgeon.views.merge import Merge, Merger
 from surgeon.views.run import Forward, predict, predict_each
 
-__all__ = ["Forward", "Merge", "Merger", "ViewFamily", "Views", "predict", "predict_each", "register", "views"]
+__all__ = [
+    "Forward",
+    "Merge",
+    "Merger",
+    "ViewConfig",
+    "ViewFamily",
+    "Views",
+    "check_views",
+    "option",
+    "predict",
+    "predict_each",
+    "register",
+    "views",
+    "views_for",
+]

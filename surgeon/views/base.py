@@ -9,19 +9,45 @@ name every family without waiting for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from surgeon.core.entry import Entry, summary_of
 from surgeon.core.errors import SurgeonError
 from surgeon.core.registry import Registry
+from surgeon.core.specs import Options, option, parse_spec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from surgeon.models.sources import Preprocessing
 
+__all__ = [
+    "Generate",
+    "ViewConfig",
+    "ViewFamily",
+    "Views",
+    "check_views",
+    "corners_and_centre",
+    "crops",
+    "enlarged",
+    "flipped",
+    "option",
+    "register",
+    "views",
+    "views_for",
+]
+
 Generate = Callable[["Tensor"], Iterator["Tensor"]]
+
+
+class ViewConfig(Options):
+    """Options of one family of views."""
+
+
+Make = Callable[[Any, "Preprocessing"], "tuple[Preprocessing, Generate]"]
+"""From a family's options and a network's preprocessing to that of the batches, and what makes the views of one."""
 
 
 @dataclass(frozen=True)
@@ -52,30 +78,61 @@ class Views:
 
 
 @dataclass(frozen=True)
-class ViewFamily:
-    """One registered family; `make` returns its preprocessing and generator for a network."""
+class ViewFamily(Entry[ViewConfig]):
+    """One registered family; `make` returns its preprocessing and generator for a network, `number` how many views."""
 
-    name: str
-    summary: str
-    count: int
-    make: Callable[[Preprocessing], tuple[Preprocessing, Generate]]
+    noun = "view"
+    listed = "views"
 
-    def for_network(self, preprocessing: Preprocessing) -> Views:
+    number: Callable[[Any], int]
+    make: Make
+
+    @property
+    def count(self) -> int:
+        """How many views there are, unless options say otherwise."""
+        return self.number(self.config())
+
+    def for_network(self, preprocessing: Preprocessing, options: Mapping[str, Any] | None = None) -> Views:
         """The views for a network that expects images of the given preprocessing."""
-        return Views(self.name, self.count, preprocessing.input_size[-2:], *self.make(preprocessing))
+        config = self.configure(options or {})
+        made = self.make(config, preprocessing)
+        return Views(self.name, self.number(config), preprocessing.input_size[-2:], *made)
+
+    def facts(self) -> dict[str, Any]:
+        return {"views": self.count}
 
 
-views: Registry[ViewFamily] = Registry("view", "surgeon.views", ViewFamily)
+views: Registry[ViewFamily] = Registry(ViewFamily.noun, "surgeon.views", ViewFamily)
+
+
+def check_views(spec: str) -> None:
+    """Refuse unknown names and options, before anything heavy is imported."""
+    name, options = parse_spec(spec)
+    views[name].configure(options)
+
+
+def views_for(spec: str, preprocessing: Preprocessing) -> Views:
+    """The views that `name` or `name:key=value,…` means for a network of the given preprocessing."""
+    name, options = parse_spec(spec)
+    return views[name].for_network(preprocessing, options)
 
 
 def register(
-    name: str, *, count: int
-) -> Callable[[Callable[[Preprocessing], tuple[Preprocessing, Generate]]], ViewFamily]:
-    """Register the decorated function as a family; the first line of its docstring is the summary."""
+    name: str, *, count: int | Callable[[Any], int], config: type[ViewConfig] = ViewConfig, paper: str = ""
+) -> Callable[[Make], ViewFamily]:
+    """Register the decorated function as a family; the first line of its docstring is the summary.
 
-    def wrap(make: Callable[[Preprocessing], tuple[Preprocessing, Generate]]) -> ViewFamily:
-        summary = (make.__doc__ or "").strip().splitlines()[0]
-        return views.register(name)(ViewFamily(name, summary, count, make))
+    Args:
+        name: What people type after `--tta`.
+        count: How many views an image has; a function of the options if it depends on them.
+        config: The options.
+        paper: Where it is from.
+    """
+
+    def wrap(make: Make) -> ViewFamily:
+        number = count if callable(count) else (lambda _: count)
+        summary = summary_of(make, ViewFamily.noun, name)
+        return views.register(name)(ViewFamily(name, summary, paper, config, number, make))
 
     return wrap
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from surgeon.views.base import Generate, corners_and_centre, crops, enlarged, flipped, register
+from surgeon.views.base import Generate, ViewConfig, corners_and_centre, crops, enlarged, flipped, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,13 +38,13 @@ def _five(preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:
 
 
 @register("five-crop", count=5)
-def five_crop(preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:
+def five_crop(config: ViewConfig, preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:  # noqa: ARG001
     """Corners and centre of the image before the network's centre crop."""
     return _five(preprocessing)
 
 
-@register("ten-crop", count=10)
-def ten_crop(preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:
+@register("ten-crop", count=10, paper="Krizhevsky et al., NeurIPS 2012")
+def ten_crop(config: ViewConfig, preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:  # noqa: ARG001
     """Corners and centre of the image before the network's centre crop, and of its mirror image."""
     larger, five = _five(preprocessing)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from surgeon.views.base import Generate, flipped, register
+from surgeon.views.base import Generate, ViewConfig, flipped, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,6 +19,6 @@ def _both(batch: Tensor) -> Iterator[Tensor]:
 
 
 @register("flip", count=2)
-def flip(preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:
+def flip(config: ViewConfig, preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:  # noqa: ARG001
     """The image and its mirror image."""
     return preprocessing, _both

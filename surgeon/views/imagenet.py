@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from surgeon.core.errors import SurgeonError
-from surgeon.views.base import Generate, crops, enlarged, flipped, register
+from surgeon.views.base import Generate, ViewConfig, crops, enlarged, flipped, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,8 +26,11 @@ def _grid(batch: Tensor) -> Iterator[Tensor]:
     yield from crops(flipped(batch), CROP, OFFSETS)
 
 
-@register("imagenet-flip-crop", count=2 * len(OFFSETS))
-def imagenet_flip_crop(preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:
+@register("imagenet-flip-crop", count=2 * len(OFFSETS), paper="Summers & Dinneen, ICLR 2020")
+def imagenet_flip_crop(
+    config: ViewConfig,  # noqa: ARG001
+    preprocessing: Preprocessing,
+) -> tuple[Preprocessing, Generate]:
     """Nine crops of 224 pixels from the centre of 256, and of its mirror image."""
     if preprocessing.input_size[-2:] != CROP:
         height, width = preprocessing.input_size[-2:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from surgeon.views.base import Generate, register
+from surgeon.views.base import Generate, ViewConfig, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +27,6 @@ def _scaled(batch: Tensor) -> Iterator[Tensor]:
 
 
 @register("multi-scale", count=len(SCALES))
-def multi_scale(preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:
+def multi_scale(config: ViewConfig, preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:  # noqa: ARG001
     """The image at 6/7, 1 and 8/7 of its size; not for networks of a fixed input size."""
     return preprocessing, _scaled

@@ -18,6 +18,7 @@ import surgeon
 from surgeon.data.digits import load_digits
 from surgeon.data.splits import halves
 from surgeon.metrics import metrics, register
+from surgeon.report.wording import label
 from tests.cli.running import done, refusal
 
 
@@ -58,7 +59,8 @@ def test_python_gives_the_same_figures_as_plain_torch() -> None:
 
 def test_a_table_for_people() -> None:
     outcome = done("eval", "digits-resnet8", "--data", "digits", "--limit", 50)
-    assert "cross-entropy at temperature" in outcome.stdout
+    assert all(label(name) in outcome.stdout for name in metrics)
+    assert "temperature (fitted)" in outcome.stdout
     assert "50 images" in outcome.stderr
     assert "8x8 px" in outcome.stderr
 

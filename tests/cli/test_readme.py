@@ -112,11 +112,11 @@ def test_every_rewrite_and_insert_has_a_page_with_its_options() -> None:
 def test_everything_that_can_be_added_in_one_file(tmp_path: Path) -> None:
     """In a process of their own: what they register would stay in this one."""
     for name, program in zip(
-        ("noisy", "scaled_noise", "dimmed", "sure_mistakes"), blocks(EXTENDING, "python"), strict=True
+        ("noisy", "scaled_noise", "dimmed", "sure_mistakes", "darker"), blocks(EXTENDING, "python"), strict=True
     ):
         (tmp_path / f"{name}.py").write_text(program)
     use = """
-import dimmed, noisy, scaled_noise, sure_mistakes, torch, surgeon
+import darker, dimmed, noisy, scaled_noise, sure_mistakes, torch, surgeon
 from PIL import Image
 from surgeon.augment.pipeline import build
 from surgeon.models.sources import Preprocessing
@@ -128,6 +128,10 @@ assert dim(Image.new("L", (8, 8), 200)).getpixel((0, 0)) < 200
 logits = torch.tensor([[9.0, 0, 0], [0, 9.0, 0], [0.1, 0, 0]])
 network = torch.nn.Identity()
 assert surgeon.evaluate(network, [(logits, torch.tensor([0, 0, 1]))]).value("sure-mistakes") == 1 / 3
+from surgeon.views import views_for
+views = views_for("darker:steps=3", Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,)))
+assert views.count == 4
+assert [round(float(view.mean()), 3) for view in views.of(torch.ones(2, 1, 8, 8))] == [1.0, 0.9, 0.8, 0.7]
 """
     finished = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr

@@ -34,12 +34,20 @@ LIGHT = [
     ["ls", "norms"],
     ["ls", "inserts"],
     ["ls", "augments"],
+    ["ls", "metrics"],
+    ["ls", "views"],
+    ["ls", "datasets"],
+    ["ls", "recipes"],
     ["ls", "models"],
     ["ls", "models", "resnet*"],
     *([name, "--help"] for name in COMMANDS),
 ]
 MISTYPED = [
     ["ls", "models", "qqqq"],
+    ["ls", "metrcs"],
+    ["sweep", "digits-resnet8", "--data", "digits", "--metric", "acuracy"],
+    ["sweep", "digits-resnet8", "--data", "digits", "--sweep", "example-weighted.alfa=0,1"],
+    ["ensemble", "digits-resnet8", "digits-resnet8", "--data", "digits", "--metric", "acuracy"],
     ["inspect", "resnet5O"],
     ["convert", "resnet18", "--bn", "gost"],
     ["convert", "resnet18", "--bn", "ghost:sise=4"],
@@ -75,7 +83,7 @@ def test_help_names_every_command_and_where_to_start() -> None:
     ("name", "mentions"),
     [
         ("demo", ["--output", "--json"]),
-        ("ls", ["norms|inserts|augments|models", "PATTERN", "--json"]),
+        ("ls", ["norms|inserts|augments", "PATTERN", "--json"]),
         ("inspect", ["MODEL", "--weights", "--no-pretrained", "--num-classes", "--json"]),
         (
             "convert",

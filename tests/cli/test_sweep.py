@@ -15,6 +15,7 @@ from PIL import Image
 import surgeon
 from surgeon.cli.sweep import describe
 from surgeon.data.digits import digit_pixels
+from surgeon.metrics import metrics
 from surgeon.results import Sweep
 from tests.cli.running import contents, document, done, operations, refusal
 from tests.unit.sweep_record import sweep as made_by_hand
@@ -175,7 +176,7 @@ def test_tables_fit_the_terminal(
     describe(made_by_hand(metric=metric), None)
     told = capsys.readouterr()
     rows = [line for line in told.out.splitlines() if line.startswith("│")]
-    assert len(rows) == 9 + 3, "each value and each setting has a line of its own"
+    assert len(rows) == 9 + len(list(metrics)) + 2, "each value and each metric has a line of its own"
     assert "…" not in told.out
     assert ("±" in told.out) == (width == 80)
     assert "thinned out: " in told.err

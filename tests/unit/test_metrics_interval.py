@@ -14,6 +14,7 @@ from scipy import stats
 from torch import Tensor
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.specs import Options
 from surgeon.metrics import (
     ImageScores,
     Metric,
@@ -24,6 +25,7 @@ from surgeon.metrics import (
     figure_interval,
     fit_temperature,
     metrics,
+    plain,
     proportion_interval,
 )
 from surgeon.metrics.calibration import expected_calibration_error
@@ -272,7 +274,7 @@ def test_infinite_scaled_cross_entropies() -> None:
 
 
 def metric_of(compute: Callable[[ImageScores], float | None]) -> Metric:
-    return Metric("mine", "", higher_is_better=True, compute=compute, per_image=None)
+    return Metric("mine", "", "", Options, higher_is_better=True, compute=compute, per_image=None, shown=plain("mine"))
 
 
 def test_metrics_of_others() -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 
 from surgeon.commands.finetune import finishing
 from surgeon.core.errors import SurgeonError
+from surgeon.metrics import in_order
 from surgeon.report import chart
 from surgeon.report.training import training_page, training_picture
 from surgeon.results import FineTuning
@@ -85,8 +86,7 @@ def test_every_epoch_is_in_the_table_with_its_figures(record: FineTuning) -> Non
     rows = table(training_page(record), "epochs-table")
     assert len(rows) == len(record.epochs)
     for row, one in zip(rows, record.epochs, strict=True):
-        metrics = one.validation
-        validation = [metrics.cross_entropy, metrics.accuracy, metrics.ece] if metrics else [None] * 3
+        validation = [one.validation.value(metric.name) if one.validation else None for metric in in_order()]
         expected = [
             one.number, one.loss, one.accuracy, *validation, one.backbone_rates[-1], one.head_rates[-1], one.seconds,
             one.images_per_second,

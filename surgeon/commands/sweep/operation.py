@@ -47,6 +47,7 @@ class SweepRequest:
     task: Request
     values: tuple[float, ...]
     axis: str = "alpha"
+    """alpha, lambda, or REWRITE.OPTION."""
     mix_logits: bool = False
     metric: str = "accuracy"
     method: Method | None = None
@@ -104,7 +105,9 @@ def _axis(model: nn.Module, request: SweepRequest) -> Axis:
         return AlphaAxis(model)
     if request.axis == LambdaAxis.name:
         return LambdaAxis(model, how_to_mix(request.mix_logits))
-    return OptionAxis(model, *request.axis.split("."))
+    axis = OptionAxis(model, *request.axis.split("."))
+    axis.check(request.values)
+    return axis
 
 
 def make_sweepable(loaded: LoadedModel, axis: str, layers: str | None) -> float | None:

@@ -1,0 +1,109 @@
+"""What there is to choose from: the one table of all registries.
+
+By it they are listed (`surgeon ls`), named in `--help`, completed in the shell, documented, examined by
+`surgeon doctor`, and put through the contract tests. A registry is imported when it is asked for, without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from surgeon.core.errors import SurgeonError
+
+if TYPE_CHECKING:
+    from surgeon.core.entry import Entry
+    from surgeon.core.registry import Registry
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One registry as people see it.
+
+    Args:
+        name: What follows `surgeon ls`, and what the registry is called in its module.
+        module: Where the registry is.
+        title: What its things are called.
+        option: By which they are chosen on the command line.
+        advice: What is worth knowing of all of them.
+    """
+
+    name: str
+    module: str
+    title: str
+    option: str
+    advice: str = ""
+
+    @property
+    def registry(self) -> Registry[Any]:
+        registry: Registry[Any] = getattr(importlib.import_module(self.module), self.name)
+        return registry
+
+    @property
+    def entries(self) -> list[Entry[Any]]:
+        """All that is registered, by name."""
+        return [self.registry[name] for name in self.registry]
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "norms",
+            "surgeon.norms.base",
+            "Rewrites",
+            "--bn",
+            "Rewrites that change different phases compose: --bn ghost:size=16 --bn example-weighted:alpha=0.05",
+        ),
+        Kind(
+            "inserts",
+            "surgeon.inserts.base",
+            "Inserts",
+            "--insert",
+            "site= is stem, stage2, residual, image, or a module's name. --bn pono-moex is --insert moex.",
+        ),
+        Kind(
+            "augments",
+            "surgeon.augment.base",
+            "Augmentations",
+            "--augment",
+            "Look at one: surgeon preview NAME --data digits. Measure how far they are: surgeon affinity.",
+        ),
+        Kind("metrics", "surgeon.metrics.base", "Metrics", "--metric"),
+        Kind("views", "surgeon.views.base", "Test-time augmentation", "--tta"),
+    )
+}
+
+
+def documents(kind: Kind, pattern: str | None = None) -> list[dict[str, Any]]:
+    """What is registered, as data; only names that match a pattern, if there is one."""
+    names = matching(list(kind.registry), pattern)
+    return [document(kind.registry[name]) for name in names]
+
+
+def document(entry: Entry[Any]) -> dict[str, Any]:
+    """One registered thing as data."""
+    return {
+        "name": entry.name,
+        "summary": entry.summary,
+        "paper": entry.paper,
+        **entry.facts(),
+        "options": entry.options,
+    }
+
+
+def matching(names: list[str], pattern: str | None) -> list[str]:
+    """The names that a glob matches."""
+    matches = [name for name in names if pattern is None or fnmatchcase(name, pattern)]
+    if not matches:
+        raise SurgeonError(f"Nothing matches {pattern!r}.", "Patterns are globs, e.g. '*resnet*'.")
+    return matches
+
+
+def sweepable() -> dict[str, tuple[float, float]]:
+    """Every option of a rewrite that can be tuned without retraining, as REWRITE.OPTION, with its usual range."""
+    return {
+        f"{entry.name}.{option}": span for entry in KINDS["norms"].entries for option, span in entry.sweepable.items()
+    }
