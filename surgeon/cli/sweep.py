@@ -11,7 +11,7 @@ from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.groups import ChoosingImages, Opening, unfolded
-from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text
 
 if TYPE_CHECKING:
@@ -37,12 +37,6 @@ def sweep(
     share: Annotated[
         str | None,
         typer.Option("--lambda", metavar="VALUES", help="Instead: the share of a split network's auxiliary branch."),
-    ] = None,
-    setting: Annotated[
-        str | None,
-        typer.Option(
-            "--sweep", metavar="REWRITE.OPTION=VALUES", help="Instead: an option of any rewrite that can be swept."
-        ),
     ] = None,
     mix_logits: options.MixLogits = False,
     metric: Annotated[
@@ -104,25 +98,19 @@ def sweep(
     opening: Opening,
 ) -> None:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
-    from surgeon.commands.sweep.settings import Swept
     from surgeon.measuring.values import parse_values
     from surgeon.metrics import metrics
     from surgeon.models.names import check_model_name
 
-    given = [name for name, text in (("--alpha", alpha), ("--lambda", share), ("--sweep", setting)) if text is not None]
-    if len(given) > 1:
-        raise SurgeonError(f"{listing(given)} cannot be swept at once.", "Sweep one after the other.")
-    if setting is not None:
-        swept = Swept.parse(setting)
-        axis, values = swept.axis, swept.values
-    elif share is not None:
-        axis, values = "lambda", parse_values(share, "--lambda")
-    else:
-        axis, values = "alpha", parse_values("0:0.2:21" if alpha is None else alpha, "--alpha")
-    if axis != "alpha" and (per_layer or per_channel):
-        raise SurgeonError(f"--per-layer and --per-channel go with --alpha, not with {given[0]}.")
-    if share is not None and layers is not None:
-        raise SurgeonError("--layers goes with --alpha and --sweep, not with --lambda.")
+    if alpha is not None and share is not None:
+        raise SurgeonError("--alpha and --lambda cannot be swept at once.", "Sweep one after the other.")
+    values = (
+        parse_values("0:0.2:21" if alpha is None else alpha, "--alpha")
+        if share is None
+        else parse_values(share, "--lambda")
+    )
+    if share is not None and (per_layer or per_channel or layers is not None):
+        raise SurgeonError("--per-layer, --per-channel and --layers go with --alpha, not with --lambda.")
     if share is None and mix_logits:
         raise SurgeonError("--mix-logits says how to mix both branches: it goes with --lambda.")
     metrics[metric]
@@ -137,7 +125,7 @@ def sweep(
     request = SweepRequest(
         task=images.request(data, tta, merge),
         values=values,
-        axis=axis,
+        axis="alpha" if share is None else "lambda",
         mix_logits=mix_logits,
         metric=metric,
         method=output.one_of(Method, method or ("race" if share is None else "grid"), "--method"),

@@ -43,7 +43,7 @@ class AlphaAxis:
     name = "alpha"
 
     def __init__(self, model: nn.Module) -> None:
-        self.layers = layers_with_alpha(model)
+        self.layers = example_weighted_layers(model)
         originals = {layer.identity_alpha for layer in self.layers.values()}
         if len(originals) != 1:
             raise SurgeonError(
@@ -79,12 +79,12 @@ class AlphaAxis:
             raise
 
 
-def has_alpha(model: nn.Module) -> bool:
+def has_example_weighted_layers(model: nn.Module) -> bool:
     """Whether the network has an alpha to sweep."""
     return any(layer.alpha_options for layer in surgical_layers(model).values())
 
 
-def layers_with_alpha(model: nn.Module) -> dict[str, SurgicalNorm]:
+def example_weighted_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
     """The layers of a network whose alpha can be set, by name."""
     layers = {name: layer for name, layer in surgical_layers(model).items() if layer.alpha_options}
     if not layers:

@@ -19,9 +19,13 @@ from torch import nn
 from surgeon.augment.base import augments
 from surgeon.augment.pipeline import build
 from surgeon.checkpoint import open_model
+from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.inserts import inserts
+from surgeon.measuring.runner import say_nothing
+from surgeon.measuring.setup import Request
 from surgeon.models.sources import Preprocessing
 from surgeon.norms import norms
+from surgeon.results import Method
 from surgeon.surgery.apply import convert
 from surgeon.surgery.inspect import inspect_model
 from surgeon.training.loop import Trainer
@@ -105,30 +109,28 @@ def test_verify_proves_that_the_network_is_the_original_at_their_identity(net: P
 
 
 def test_their_option_is_swept_and_applied(net: Path, here: Path) -> None:
-    sweep = ("sweep", net, *DIGITS, "--sweep", "their-fade.fade=0:1:3", "--method", "grid", "--force", "-o", "swept")
-    told = document(*sweep)
-    assert (told["axis"], told["original"]) == ("their-fade.fade", 0)
-    assert [point["value"] for point in told["points"]] == [0, 0.5, 1]
-    figures = {point["value"]: point["metrics"]["cross_entropy"] for point in told["points"]}
+    images = Request(data="digits", limit=300)
+    request = SweepRequest(
+        images, (0.0, 0.5, 1.0), "their-fade.fade", method=Method.GRID, apply=True, force=True, output=here / "swept"
+    )
+    found = run_sweep(open_model(str(net)), request, say_nothing)
+    assert (found.axis, found.original) == ("their-fade.fade", 0)
+    figures = {point.value: point.metrics.cross_entropy for point in found.points}
     for value in (0.5, 1.0):  # measured in the usual way
         done("convert", net, "--bn", f"their-fade:fade={value}", "-o", f"at-{value}")
-        measured = document("eval", f"at-{value}", *DIGITS, "--split", told["split"])
+        measured = document("eval", f"at-{value}", *DIGITS, "--split", found.split)
         assert measured["metrics"]["cross_entropy"] == pytest.approx(figures[value], rel=1e-5)
-    assert operations(here / "swept" / "checkpoint")["bn1"]["their-fade"]["fade"] == told["chosen"]
+    assert operations(here / "swept" / "checkpoint")["bn1"]["their-fade"]["fade"] == found.chosen
     assert "their-fade.fade" in (here / "swept" / "report.html").read_text("utf-8")
 
 
-def test_what_can_be_swept_of_theirs_is_said() -> None:
-    assert "It has their-fade.fade." in refusal("sweep", "digits-resnet8", *DIGITS, "--sweep", "their-fade.least=1")
-    assert "fade=2" in refusal("sweep", "digits-resnet8", *DIGITS, "--sweep", "their-fade.fade=0,2")
-
-
 def test_a_network_without_their_rewrite_is_converted_for_its_sweep() -> None:
-    told = document("sweep", "digits-resnet8", *DIGITS, "--sweep", "their-fade.fade")
-    assert [point["value"] for point in told["points"]] == pytest.approx([0.05 * step for step in range(11)])
-    plain = document("eval", "digits-resnet8", *DIGITS, "--split", told["split"])
-    original = next(one for one in told["settings"] if one["name"] == "original")
-    assert original["choosing"]["accuracy"] == plain["metrics"]["accuracy"]
+    request = SweepRequest(Request(data="digits", limit=300), (0.0, 0.2), "their-fade.fade")
+    found = run_sweep(open_model("digits-resnet8"), request, say_nothing)
+    plain = document("eval", "digits-resnet8", *DIGITS, "--split", found.split)
+    original = next(one for one in found.settings if one.name == "original")
+    assert original.choosing.accuracy == plain["metrics"]["accuracy"]
+    assert "their-fade" in found.rewrites
 
 
 def test_finetune_trains_with_all_three(net: Path, here: Path) -> None:

@@ -24,7 +24,8 @@ SHARED_WITH_OTHER_WORDS = {"split", "mode", "weak", "strong", "standard"}
 """Names of methods that are also names of other things (`--split`, a mode of drawing, …)."""
 
 DEFAULTS = {
-    ("commands/sweep/settings.py", "example-weighted"),  # what --alpha is short for
+    ("commands/sweep/api.py", "example-weighted"),  # what a network without an alpha is given for a sweep of it
+    ("commands/sweep/operation.py", "example-weighted"),
 }
 
 

@@ -16,7 +16,7 @@ from surgeon.commands.finetune.run import Run
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError, count
-from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_alpha
+from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_example_weighted_layers
 from surgeon.measuring.choosing import TEST, VALIDATION
 from surgeon.measuring.journal import OtherSweepError
 from surgeon.measuring.values import parse_values
@@ -96,9 +96,9 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
 def _axes(run: Run) -> dict[str, tuple[float, ...]]:
     """What is swept, and at which values: what the network has. Nothing is rewritten that nobody asked for."""
     values = {}
-    if run.recipe.sweep is not None and has_alpha(run.loaded.model):
+    if run.recipe.sweep is not None and has_example_weighted_layers(run.loaded.model):
         values[AlphaAxis.name] = parse_values(run.recipe.sweep, "sweep")
-    if run.recipe.sweep is not None and run.has_branches:
+    if run.recipe.sweep is not None and run.is_split:
         values[LambdaAxis.name] = parse_values(LAMBDAS, "lambda")
     return values
 

@@ -204,22 +204,20 @@ class Run:
         """One for each copy that a step takes of an image."""
         given = build(self.recipe.augment, self.preprocessing, CROP)
         if self.recipe.consistency:
-            if self.has_branches or given.mixing:
+            if self.is_split or given.mixing:
                 other = (
-                    "a network with branches takes two"
-                    if self.has_branches
-                    else "each would be mixed with another image"
+                    "a network with branches takes two" if self.is_split else "each would be mixed with another image"
                 )
                 raise SurgeonError(
                     f"The consistency loss compares three copies of an image, but {other}.", "Set consistency=0."
                 )
             return replace(given, image=()), given, given
-        if self.has_branches:
+        if self.is_split:
             return given, build(self.recipe.strong, self.preprocessing, CROP)
         return (given,)
 
     @property
-    def has_branches(self) -> bool:
+    def is_split(self) -> bool:
         return bool(network.branch_augments(self.loaded.model))
 
     def _validation_batches(self, skip_bad: bool) -> Batches:

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 from torch import nn
 
 from surgeon.commands.sweep.investigation import Investigation, Question
-from surgeon.commands.sweep.settings import ALPHA
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.data.loaders import Batch
-from surgeon.measuring.axes import AlphaAxis, has_alpha
+from surgeon.measuring.axes import AlphaAxis, has_example_weighted_layers
 from surgeon.measuring.batches import as_batches, checked_loader, checked_network
 from surgeon.measuring.predicting import Manner
 from surgeon.measuring.runner import Runner
@@ -55,8 +54,8 @@ def sweep(
     if kinds and confirm_on is None:
         raise SurgeonError("What is learned has to be confirmed on other images.", "Pass confirm_on=another_loader.")
     model = unwrapped(checked_network(model))
-    if not has_alpha(model):
-        model = convert(model, ALPHA)
+    if not has_example_weighted_layers(model):
+        model = convert(model, "example-weighted")
     axis = AlphaAxis(model)
     runner = Runner(model, axis, Manner.of(model))
     values = parse_values(alphas, "alphas") if isinstance(alphas, str) else checked(alphas, "alphas")

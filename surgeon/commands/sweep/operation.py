@@ -12,16 +12,14 @@ from torch import nn
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
 from surgeon.commands.sweep.investigation import Investigation, Question
-from surgeon.commands.sweep.settings import ALPHA
 from surgeon.core.atomic import check_destination, staged
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
-from surgeon.layers.surgical import surgical_layers
-from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, has_alpha
+from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
-from surgeon.measuring.option_axis import OptionAxis
+from surgeon.measuring.option_axis import OptionAxis, layers_with
 from surgeon.measuring.runner import Progress, Runner
 from surgeon.measuring.setup import Request, Task, open_images, prepare
 from surgeon.metrics import metrics
@@ -48,6 +46,7 @@ class SweepRequest:
     task: Request
     values: tuple[float, ...]
     axis: str = "alpha"
+    """alpha, lambda, or REWRITE.OPTION."""
     mix_logits: bool = False
     metric: str = "accuracy"
     method: Method = Method.RACE
@@ -69,7 +68,8 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         check_output(request.output, request.overwrite)
     parts = _parts(request, images)
     choosing, confirming = parts.images, parts.held_back
-    parity = make_sweepable(loaded, request.axis, request.layers) if request.axis != LambdaAxis.name else None
+    rewrite_name = _rewrite_of(request.axis)
+    parity = make_sweepable(loaded, request.layers, rewrite_name) if rewrite_name is not None else None
     task = prepare(loaded, request.task, choosing)
     metric = metrics[request.metric]
     axis = _axis(task.model, request)
@@ -99,26 +99,34 @@ def check_output(folder: Path, overwrite: bool) -> None:
     check_destination(folder, overwrite or (folder / JOURNAL).exists())
 
 
+def _rewrite_of(axis: str) -> str | None:
+    """The rewrite whose option is swept; None if it is the share of a branch."""
+    if axis == AlphaAxis.name:
+        return "example-weighted"
+    return axis.partition(".")[0] if "." in axis else None
+
+
 def _axis(model: nn.Module, request: SweepRequest) -> Axis:
     if request.axis == AlphaAxis.name:
         return AlphaAxis(model)
-    if request.axis == LambdaAxis.name:
+    if "." not in request.axis:
         return LambdaAxis(model, how_to_mix(request.mix_logits))
-    return OptionAxis(model, *request.axis.split("."))
+    rewrite_name, _, option = request.axis.partition(".")
+    axis = OptionAxis(model, rewrite_name, option)
+    axis.check(request.values)
+    return axis
 
 
-def make_sweepable(loaded: LoadedModel, axis: str, layers: str | None) -> float | None:
-    """Rewrite the BatchNorm layers so that they have what is swept, unless some are rewritten already."""
-    name = ALPHA if axis == AlphaAxis.name else axis.partition(".")[0]
-    present = {name for layer in surgical_layers(loaded.model).values() for name in layer.rewrites}
-    if name in present or (axis == AlphaAxis.name and has_alpha(loaded.model)):
+def make_sweepable(loaded: LoadedModel, layers: str | None, rewrite_name: str = "example-weighted") -> float | None:
+    """Rewrite the BatchNorm layers with what is swept, unless some are rewritten already."""
+    if layers_with(loaded.model, rewrite_name):
         if layers is not None:
             raise SurgeonError(
-                f"{loaded.name} has {name} layers already, so --layers has nothing to say.",
+                f"{loaded.name} has {rewrite_name} layers already, so --layers has nothing to say.",
                 "Convert the original network with --layers instead.",
             )
         return None
-    request = Rewriting(name=name)
+    request = Rewriting(name=rewrite_name)
     return rewrite(loaded, resolve_plan(loaded.model, [request], layers)).identity_difference
 
 
