@@ -172,7 +172,7 @@ def test_a_rewrite_that_exits_is_a_failure(tmp_path: Path) -> None:
     source = SOURCE.read_text("utf-8") + (
         "\nimport dataclasses, sys\nfrom surgeon.norms import norms\n"
         "norms.register('their-end')("
-        "dataclasses.replace(norms['ghost'], name='their-end', install=lambda *_: sys.exit(0)))\n"
+        "dataclasses.replace(norms['example-weighted'], name='their-end', install=lambda *_: sys.exit(0)))\n"
     )
     ending = install(tmp_path / "packages", "their-surgeon", source)
     outcome = ending("convert", "digits-resnet8", "--bn", "their-end", "-o", "out")
