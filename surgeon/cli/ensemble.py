@@ -20,6 +20,9 @@ from surgeon.report.wording import figure, gain_text, short_gain_text, short_nam
 if TYPE_CHECKING:
     from surgeon.results import Ensemble
 
+OTHERS_AT_ONCE, OTHERS_IF_NARROW = 9, 4
+"""Metrics beside each other in the tables that follow the first one."""
+
 
 def add_to(app: typer.Typer) -> None:
     add_command(app, ensemble)
@@ -113,10 +116,13 @@ def _describe(result: Ensemble, folder: Path | None) -> None:
     preprocessing = [member.preprocessing for member in result.members]
     tell_measured(result, f"{len(result.members)} members", preprocessing, ("views", views))
     records = [*(member.metrics for member in result.members), *(one.metrics for one in result.combinations)]
-    few, fewest = (columns.shown(result.metric, narrow) for narrow in (False, True))
-    output.show(_table_of_rows(result, few, narrow=False), _table_of_rows(result, fewest, narrow=True))
-    if others := [name for name in columns.every(records) if name not in few]:
-        output.show(_table_of_others(result, others))
+    few, fewest = (columns.shown(result.metric, is_narrow) for is_narrow in (False, True))
+    wide, narrow = _table_of_rows(result, few, narrow=False), _table_of_rows(result, fewest, narrow=True)
+    has_room = output.show(wide, narrow) is wide
+    others = [name for name in columns.every(records) if name not in (few if has_room else fewest)]
+    at_once = OTHERS_AT_ONCE if has_room else OTHERS_IF_NARROW
+    for first in range(0, len(others), at_once):
+        output.show(_table_of_others(result, others[first : first + at_once]))
     output.show(_table_of_disagreement(result))
     for sentence in result.summary:
         output.say(f"• {escape(sentence)}")

@@ -55,14 +55,16 @@ def warn(sentences: Iterable[str]) -> None:
         say(f"  [yellow]warning:[/] {escape(sentence)}")
 
 
-def show(*tables: Table) -> None:
+def show(*tables: Table) -> Table:
     """A table that was asked for: data, on stdout. Of several, the first that the terminal is wide enough for."""
     if not is_first_process():
-        return
+        return tables[-1]
     console = _Output(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     unlimited = console.options.update_width(sys.maxsize)
     fitting = (table for table in tables if console.measure(table, options=unlimited).maximum <= console.width)
-    console.print(next(fitting, tables[-1]))
+    shown = next(fitting, tables[-1])
+    console.print(shown)
+    return shown
 
 
 def one_of(choices: type[E], value: str, option: str) -> E:

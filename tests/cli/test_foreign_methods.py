@@ -119,7 +119,7 @@ def test_their_option_is_swept_and_applied(net: Path, here: Path) -> None:
 
 
 def test_what_can_be_swept_of_theirs_is_said() -> None:
-    assert "It has their-fade.fade." in refusal("sweep", "digits-resnet8", *DIGITS, "--sweep", "their-fade.least=1")
+    assert "their-fade.fade" in refusal("sweep", "digits-resnet8", *DIGITS, "--sweep", "their-fade.least=1")
     assert "fade=2" in refusal("sweep", "digits-resnet8", *DIGITS, "--sweep", "their-fade.fade=0,2")
 
 

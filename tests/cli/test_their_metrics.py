@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from surgeon.checkpoint import open_model
 from surgeon.commands.listing import KINDS
 from surgeon.data.digits import load_digits
+from surgeon.metrics import in_order
 from surgeon.report.evaluation import evaluation_picture
 from surgeon.results import Evaluation
 from tests.cli.running import document, done, operations, refusal
@@ -193,3 +194,19 @@ def test_a_record_of_before_is_read() -> None:
     assert read.value("their-surprise") == 1.5
     assert read.value("their-sure-share") is None
     assert read.accuracy == figures["accuracy"]
+
+
+@pytest.mark.usefixtures("here_too")
+@pytest.mark.parametrize("width", [80, 160])
+def test_an_ensemble_shows_every_metric_at_any_width(
+    width: int,
+    members: list[Path],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("surgeon.cli.output.PIPED_WIDTH", width)
+    told = done("ensemble", *members[:2], "--data", "digits", "--limit", "100").stdout
+    assert max(map(len, told.splitlines())) <= width
+    assert "…" not in told
+    words = set(told.replace("-", " ").split())
+    for metric in in_order():
+        assert set(metric.shown.heading.replace("-", " ").split()) <= words, metric.name
