@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -112,16 +113,16 @@ def test_every_rewrite_and_insert_has_a_page_with_its_options() -> None:
 def test_everything_that_can_be_added_in_one_file(tmp_path: Path) -> None:
     """In a process of their own: what they register would stay in this one."""
     for name, program in zip(
-        ("noisy", "scaled_noise", "dimmed", "sure_mistakes", "darker"), blocks(EXTENDING, "python"), strict=True
+        ("clipped", "scaled_noise", "dimmed", "sure_mistakes", "darker"), blocks(EXTENDING, "python"), strict=True
     ):
         (tmp_path / f"{name}.py").write_text(program)
     use = """
-import darker, dimmed, noisy, scaled_noise, sure_mistakes, torch, surgeon
+import clipped, darker, dimmed, scaled_noise, sure_mistakes, torch, surgeon
 from PIL import Image
 from surgeon.augment.pipeline import build
 from surgeon.models.sources import Preprocessing
 network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
-print(surgeon.convert(network, "noisy", sigma=1.0))
+print(surgeon.convert(network, "clipped", limit=1.0))
 print(surgeon.convert(network, "scaled-noise:site=1", inputs=(torch.randn(2, 3, 8, 8),)))
 (dim,) = build(["dimmed:least=0.2"], Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,))).image
 assert dim(Image.new("L", (8, 8), 200)).getpixel((0, 0)) < 200
@@ -135,3 +136,14 @@ assert [round(float(view.mean()), 3) for view in views.of(torch.ones(2, 1, 8, 8)
 """
     finished = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
+
+
+def test_the_rewrite_of_the_page_keeps_every_promise_of_a_rewrite(tmp_path: Path) -> None:
+    """The contract tests find it without an edit, in a process that has imported it."""
+    (tmp_path / "clipped.py").write_text(blocks(EXTENDING, "python")[0])
+    contract = [sys.executable, "-m", "pytest", "-q", "-p", "clipped", "-p", "no:cacheprovider", "-n", "0"]
+    chosen = ["-k", "clipped", "-m", "not long", "tests/contract/test_norm_contract.py"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    finished = subprocess.run([*contract, *chosen], cwd=PROJECT, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stdout
+    assert int(re.search(r"(\d+) passed", finished.stdout)[1]) > 60

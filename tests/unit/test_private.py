@@ -55,8 +55,8 @@ NAMED = {
 }
 """To be looked at with every release of either: a name that becomes superfluous goes, a new one needs a reason."""
 
-OF_PYTHON = {"_exit", "_run_exitfuncs", "_replace"}
-"""Of os, atexit and named tuples."""
+OF_PYTHON = {"_compat_pickle", "_exit", "_run_exitfuncs", "_replace"}
+"""Of pickle, os, atexit and named tuples."""
 
 ATTRIBUTE_FUNCTIONS = {"getattr", "hasattr", "setattr", "delattr"}
 
