@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +11,7 @@ from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.groups import ChoosingImages, Opening, unfolded
-from surgeon.commands.listing import KINDS, sweepable
-from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, preprocessing_text, short_gain_text
 
 if TYPE_CHECKING:
@@ -39,15 +37,6 @@ def sweep(
     share: Annotated[
         str | None,
         typer.Option("--lambda", metavar="VALUES", help="Instead: the share of a split network's auxiliary branch."),
-    ] = None,
-    swept: Annotated[
-        str | None,
-        typer.Option(
-            "--sweep",
-            metavar="REWRITE.OPTION=VALUES",
-            help="Instead: any option of a rewrite that can be swept. See surgeon ls norms.",
-            autocompletion=completion.swept_options,
-        ),
     ] = None,
     mix_logits: options.MixLogits = False,
     metric: Annotated[
@@ -109,15 +98,17 @@ def sweep(
     opening: Opening,
 ) -> None:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
+    from surgeon.measuring.values import parse_values
     from surgeon.metrics import metrics
     from surgeon.models.names import check_model_name
 
-    given = {"--alpha": alpha, "--lambda": share, "--sweep": swept}
-    if len(several := [name for name, value in given.items() if value is not None]) > 1:
-        raise SurgeonError(f"{listing(several)} cannot be used at once.", "Sweep one after the other.")
-    axis, values = _what_to_sweep(alpha, share, swept)
-    if axis not in ("alpha", "lambda") and (per_layer or per_channel):
-        raise SurgeonError("--per-layer and --per-channel go with --alpha, not with --sweep.")
+    if alpha is not None and share is not None:
+        raise SurgeonError("--alpha and --lambda cannot be swept at once.", "Sweep one after the other.")
+    values = (
+        parse_values("0:0.2:21" if alpha is None else alpha, "--alpha")
+        if share is None
+        else parse_values(share, "--lambda")
+    )
     if share is not None and (per_layer or per_channel or layers is not None):
         raise SurgeonError("--per-layer, --per-channel and --layers go with --alpha, not with --lambda.")
     if share is None and mix_logits:
@@ -134,7 +125,7 @@ def sweep(
     request = SweepRequest(
         task=images.request(data, tta, merge),
         values=values,
-        axis=axis,
+        axis="alpha" if share is None else "lambda",
         mix_logits=mix_logits,
         metric=metric,
         method=output.one_of(Method, method or ("race" if share is None else "grid"), "--method"),
@@ -161,29 +152,6 @@ def sweep(
         output.emit_json(result.model_dump_json(indent=2))
     else:
         describe(result, folder)
-
-
-def _what_to_sweep(alpha: str | None, share: str | None, swept: str | None) -> tuple[str, tuple[float, ...]]:
-    """The axis and its values; an option is checked here already, which needs no torch."""
-    from surgeon.measuring.values import parse_values
-
-    if share is not None:
-        return "lambda", parse_values(share, "--lambda")
-    if swept is None:
-        return "alpha", parse_values("0:0.2:21" if alpha is None else alpha, "--alpha")
-    name, equals, text = swept.partition("=")
-    if not equals:
-        raise SurgeonError(f"--sweep cannot be {swept!r}.", "Write REWRITE.OPTION=VALUES.")
-    known = sweepable()
-    if name not in known:
-        raise SurgeonError(
-            f"{name!r} is no option that can be swept.", did_you_mean(name, known) or f"What can: {listing(known)}."
-        )
-    values = parse_values(text, name, -math.inf, math.inf)
-    rewrite, _, option = name.partition(".")
-    for value in values:
-        KINDS["norms"].registry[rewrite].configure({option: value})
-    return "alpha" if name == "example-weighted.alpha" else name, values
 
 
 def describe(result: Sweep, folder: Path | None) -> None:

@@ -11,8 +11,8 @@ MOST_VALUES = 1001
 FORMS = f"Write FROM:TO:COUNT, e.g. 0:0.2:21, or single values: 0,0.01,0.05; at most {MOST_VALUES:,} of them."
 
 
-def parse_values(text: str, option: str, least: float = 0.0, most: float = 1.0) -> tuple[float, ...]:
-    """The swept values in ascending order, each once; weights between 0 and 1, unless told otherwise."""
+def parse_values(text: str, option: str) -> tuple[float, ...]:
+    """The swept values in ascending order, each once."""
     try:
         if ":" in text:
             first, last, number = text.split(":")
@@ -21,7 +21,7 @@ def parse_values(text: str, option: str, least: float = 0.0, most: float = 1.0) 
             values = [float(part) for part in text.split(",")]
     except ValueError:
         raise SurgeonError(f"{option} cannot be {text!r}.", FORMS) from None
-    return checked(values, option, least, most)
+    return checked(values, option)
 
 
 def evenly_spaced(first: float, last: float, number: int) -> list[float]:
@@ -32,12 +32,12 @@ def evenly_spaced(first: float, last: float, number: int) -> list[float]:
     return [float(f"{first + step * index:.10g}") for index in range(number)]
 
 
-def checked(values: Iterable[float], option: str, least: float = 0.0, most: float = 1.0) -> tuple[float, ...]:
-    """The values in ascending order, each once; weights between 0 and 1, unless told otherwise."""
+def checked(values: Iterable[float], option: str) -> tuple[float, ...]:
+    """The values in ascending order, each once; all of them weights between 0 and 1."""
     ascending = tuple(sorted({float(value) + 0.0 for value in values}))
     if not 1 <= len(ascending) <= MOST_VALUES:
         raise SurgeonError(f"{option} names {count(len(ascending), 'value')}.", FORMS)
-    wrong = [value for value in ascending if not (math.isfinite(value) and least <= value <= most)]
+    wrong = [value for value in ascending if not (math.isfinite(value) and 0 <= value <= 1)]
     if wrong:
-        raise SurgeonError(f"{option} cannot be {wrong[0]:g}: it must lie between {least:g} and {most:g}.", FORMS)
+        raise SurgeonError(f"{option} cannot be {wrong[0]:g}: it must lie between 0 and 1.", FORMS)
     return ascending

@@ -49,7 +49,6 @@ MISTYPED = [
     ["ls", "models", "qqqq"],
     ["ls", "metrcs"],
     ["sweep", "digits-resnet8", "--data", "digits", "--metric", "acuracy"],
-    ["sweep", "digits-resnet8", "--data", "digits", "--sweep", "example-weighted.alfa=0,1"],
     ["ensemble", "digits-resnet8", "digits-resnet8", "--data", "digits", "--metric", "acuracy"],
     ["inspect", "resnet5O"],
     ["convert", "resnet18", "--bn", "gost"],

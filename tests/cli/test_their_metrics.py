@@ -17,12 +17,13 @@ import torch
 from matplotlib.figure import Figure
 
 from surgeon.checkpoint import open_model
+from surgeon.cli import completion
 from surgeon.commands.listing import KINDS
 from surgeon.data.digits import load_digits
 from surgeon.metrics import in_order
 from surgeon.report.evaluation import evaluation_picture
 from surgeon.results import Evaluation
-from tests.cli.running import document, done, operations, refusal
+from tests.cli.running import document, done, refusal
 from tests.cli.test_completion import SURGEON
 from tests.cli.test_ensemble import members  # noqa: F401
 from tests.cli.test_plugins import Surgeon, install
@@ -73,7 +74,6 @@ def test_they_are_listed_completed_and_named_by_help(theirs: Surgeon) -> None:
     assert [option["name"] for option in views["their-dimmed"]["options"]] == ["steps"]
     assert completed(theirs, "surgeon sweep x --metric their-su") == ["their-sure-share", "their-surprise"]
     assert completed(theirs, "surgeon eval x --tta their") == ["their-dimmed"]
-    assert completed(theirs, "surgeon sweep x --sweep their") == ["their-percent.percent="]
     help_of_sweep = theirs("sweep", "--help", COLUMNS="200").stdout
     assert "their-surprise" in help_of_sweep
     assert "their-dimmed" in help_of_sweep
@@ -125,36 +125,20 @@ def test_a_sweep_by_their_metric_with_their_views(theirs: Surgeon, here: Path) -
 
 
 @pytest.mark.usefixtures("here_too")
-def test_their_option_is_swept_as_ours() -> None:
-    """Alpha in percent is alpha: the same figures, point by point."""
-    grid = ("--method", "grid", "--force", "-o")
-    ours = document("sweep", *DIGITS, "--alpha", "0,0.1,0.3", *grid, "ours")
-    theirs = document("sweep", *DIGITS, "--sweep", "their-percent.percent=0,10,30", *grid, "theirs")
-    assert theirs["axis"] == "their-percent.percent"
-    assert [point["value"] for point in theirs["points"]] == [100 * point["value"] for point in ours["points"]]
-    assert [point["metrics"] for point in theirs["points"]] == [point["metrics"] for point in ours["points"]]
-    assert theirs["chosen"] == 100 * ours["chosen"] > 0
-    stored = [rewrites["their-percent"] for rewrites in operations(Path("theirs/checkpoint")).values()]
-    assert stored == [{"percent": theirs["chosen"]}] * len(stored)
-    again = document("eval", "theirs/checkpoint", "--data", "digits", "--split", ours["split"], "--limit", "120")
-    chosen = next(point for point in theirs["points"] if point["value"] == theirs["chosen"])
-    assert again["metrics"]["cross_entropy"] == pytest.approx(chosen["metrics"]["cross_entropy"], rel=1e-6)
+def test_their_option_is_offered_to_sweeps() -> None:
+    assert completion.swept_options("their") == ["their-percent.percent="]
+    assert completion.swept_options("example") == ["example-weighted.alpha="]
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (("--sweep", "ghost.size=1,2"), "'ghost.size' is no option that can be swept"),
-        (("--sweep", "example-weighted.alpa=0,1"), "Did you mean example-weighted.alpha?"),
-        (("--sweep", "example-weighted.alpha"), "Write REWRITE.OPTION=VALUES."),
-        (("--sweep", "example-weighted.alpha=0,2"), "less than or equal to 1"),
-        (("--sweep", "example-weighted.alpha=0,0.1", "--alpha", "0,0.1"), "at once"),
         (("--tta", "crop:shift=3"), "The view 'crop' cannot take shift='3'"),
         (("--tta", "crop:shft=0.1"), "Did you mean shift?"),
         (("--tta", "flip:shift=0.1"), "The view 'flip' has no option"),
     ],
 )
-def test_what_cannot_be_swept_or_seen_is_refused(given: tuple[str, ...], says: str) -> None:
+def test_views_that_there_are_not_are_refused(given: tuple[str, ...], says: str) -> None:
     assert says in refusal("sweep", *DIGITS, *given)
 
 

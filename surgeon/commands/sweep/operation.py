@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from torch import nn
 
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
@@ -15,10 +14,9 @@ from surgeon.core.atomic import check_destination, staged
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.data.images import ImageSet
-from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis
+from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_example_weighted_layers
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
-from surgeon.measuring.option_axis import OptionAxis, layers_with
 from surgeon.measuring.runner import Progress, Runner
 from surgeon.measuring.setup import Request, Task, open_images, prepare
 from surgeon.metrics import metrics
@@ -44,7 +42,6 @@ class SweepRequest:
     task: Request
     values: tuple[float, ...]
     axis: str = "alpha"
-    """alpha, lambda, or REWRITE.OPTION."""
     mix_logits: bool = False
     metric: str = "accuracy"
     method: Method = Method.RACE
@@ -66,11 +63,14 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         check_output(request.output, request.overwrite)
     parts = _parts(request, images)
     choosing, confirming = parts.images, parts.held_back
-    rewrite_name = _rewrite_of(request.axis)
-    parity = make_sweepable(loaded, request.layers, rewrite_name) if rewrite_name is not None else None
+    parity = make_sweepable(loaded, request.layers) if request.axis == AlphaAxis.name else None
     task = prepare(loaded, request.task, choosing)
     metric = metrics[request.metric]
-    axis = _axis(task.model, request)
+    axis = (
+        AlphaAxis(task.model)
+        if request.axis == AlphaAxis.name
+        else LambdaAxis(task.model, how_to_mix(request.mix_logits))
+    )
     journal = None
     if (folder := request.output) is not None:
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
@@ -97,34 +97,16 @@ def check_output(folder: Path, overwrite: bool) -> None:
     check_destination(folder, overwrite or (folder / JOURNAL).exists())
 
 
-def _rewrite_of(axis: str) -> str | None:
-    """The rewrite whose option is swept; None if it is the share of a branch."""
-    if axis == AlphaAxis.name:
-        return "example-weighted"
-    return axis.partition(".")[0] if "." in axis else None
-
-
-def _axis(model: nn.Module, request: SweepRequest) -> Axis:
-    if request.axis == AlphaAxis.name:
-        return AlphaAxis(model)
-    if "." not in request.axis:
-        return LambdaAxis(model, how_to_mix(request.mix_logits))
-    rewrite_name, _, option = request.axis.partition(".")
-    axis = OptionAxis(model, rewrite_name, option)
-    axis.check(request.values)
-    return axis
-
-
-def make_sweepable(loaded: LoadedModel, layers: str | None, rewrite_name: str = "example-weighted") -> float | None:
-    """Rewrite the BatchNorm layers with what is swept, unless some are rewritten already."""
-    if layers_with(loaded.model, rewrite_name):
+def make_sweepable(loaded: LoadedModel, layers: str | None) -> float | None:
+    """Rewrite the BatchNorm layers for example weighting, unless some are rewritten already."""
+    if has_example_weighted_layers(loaded.model):
         if layers is not None:
             raise SurgeonError(
-                f"{loaded.name} has {rewrite_name} layers already, so --layers has nothing to say.",
+                f"{loaded.name} has example-weighted layers already, so --layers has nothing to say.",
                 "Convert the original network with --layers instead.",
             )
         return None
-    request = Rewriting(name=rewrite_name)
+    request = Rewriting(name="example-weighted")
     return rewrite(loaded, resolve_plan(loaded.model, [request], layers)).identity_difference
 
 
