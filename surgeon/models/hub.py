@@ -90,6 +90,10 @@ def cached_file(repository: str, file: str, revision: str | None) -> Path | None
     return Path(path) if isinstance(path, str) else None
 
 
+class NoWeightsError(SurgeonError):
+    """There are no pretrained weights to be had: a file of them has to be named."""
+
+
 def not_loaded(name: str, error: Exception, pretrained: bool) -> SurgeonError:
     """Why a network's weights or settings could not be had, and what to do."""
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
@@ -115,7 +119,7 @@ def not_loaded(name: str, error: Exception, pretrained: bool) -> SurgeonError:
             "Name the architecture itself, or a local copy of the folder.",
             ExitCode.FAILED,
         )
-    return SurgeonError(
+    return NoWeightsError(
         f"The pretrained weights of {name!r} could not be loaded: {unreachable}.",
         "Pass a local file with --weights FILE, or use --no-pretrained for random weights.",
         ExitCode.FAILED,

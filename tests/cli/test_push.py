@@ -12,8 +12,8 @@ from huggingface_hub import ModelCard, constants
 import surgeon
 from surgeon.checkpoint.card import model_card
 from surgeon.checkpoint.card_header import card_metadata
-from surgeon.checkpoint.folder import licence_of
 from surgeon.checkpoint.record import read_surgery
+from surgeon.checkpoint.writing import licence_of
 from surgeon.models.sources import BaseWeights
 from surgeon.surgery.plan import ResolvedPlan
 from tests.cli.hub import COMMIT, TOKEN, Hub

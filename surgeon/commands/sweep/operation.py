@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
@@ -20,14 +21,16 @@ from surgeon.measuring.journal import Journal
 from surgeon.measuring.runner import Progress, Runner
 from surgeon.measuring.setup import Request, Task, open_images, prepare
 from surgeon.metrics import metrics
+from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
 from surgeon.report.curves import sweep_picture
 from surgeon.report.page import sweep_page
 from surgeon.results import Learning, Method, Sweep
+from surgeon.results.steps import figures_of, images_of, swept
 from surgeon.surgery.apply import current_plan
-from surgeon.surgery.branches import how_to_mix
+from surgeon.surgery.branches import how_to_mix, mix_of
 from surgeon.surgery.plan import Request as Rewriting
-from surgeon.surgery.plan import resolve_plan
+from surgeon.surgery.plan import ResolvedPlan, resolve_plan
 from surgeon.surgery.proof import rewrite, state_sha256
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -63,7 +66,8 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         check_output(request.output, request.overwrite)
     parts = _parts(request, images)
     choosing, confirming = parts.images, parts.held_back
-    parity = make_sweepable(loaded, request.layers) if request.axis == AlphaAxis.name else None
+    if request.axis == AlphaAxis.name:
+        make_sweepable(loaded, request.layers)
     task = prepare(loaded, request.task, choosing)
     metric = metrics[request.metric]
     axis = (
@@ -77,6 +81,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     runner = Runner(task.model, axis, task.manner, processes, journal, progress)
     question = Question(request.values, metric, request.method, request.learn, request.force)
     held_back = task.batches(confirming) if confirming is not None else None
+    before = settings_of(loaded.model)
     sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
         model=loaded.name,
         rewrites=current_plan(task.model).summary(),
@@ -89,7 +94,14 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         device=str(task.device),
         precision=task.precision,
     )
-    return processes.only_first(lambda: _write(sweep, loaded, request, parity)) or sweep
+    loaded.note(swept(sweep, changed=settings_of(loaded.model) != before))
+    return processes.only_first(lambda: _write(sweep, loaded, request)) or sweep
+
+
+def settings_of(model: nn.Module) -> tuple[ResolvedPlan, float | None]:
+    """What a sweep may change: the options of rewrites, and the share of the auxiliary branch."""
+    mix = mix_of(model)
+    return current_plan(model), None if mix is None else mix.share
 
 
 def check_output(folder: Path, overwrite: bool) -> None:
@@ -97,7 +109,7 @@ def check_output(folder: Path, overwrite: bool) -> None:
     check_destination(folder, overwrite or (folder / JOURNAL).exists())
 
 
-def make_sweepable(loaded: LoadedModel, layers: str | None) -> float | None:
+def make_sweepable(loaded: LoadedModel, layers: str | None) -> None:
     """Rewrite the BatchNorm layers for example weighting, unless some are rewritten already."""
     if has_example_weighted_layers(loaded.model):
         if layers is not None:
@@ -105,9 +117,9 @@ def make_sweepable(loaded: LoadedModel, layers: str | None) -> float | None:
                 f"{loaded.name} has example-weighted layers already, so --layers has nothing to say.",
                 "Convert the original network with --layers instead.",
             )
-        return None
+        return
     request = Rewriting(name="example-weighted")
-    return rewrite(loaded, resolve_plan(loaded.model, [request], layers)).identity_difference
+    rewrite(loaded, resolve_plan(loaded.model, [request], layers))
 
 
 def _parts(request: SweepRequest, given: ImageSet | None) -> Choosing:
@@ -164,11 +176,11 @@ def _open_journal(
     return Journal(folder / JOURNAL, identity, request.overwrite)
 
 
-def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: float | None) -> Sweep:
+def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest) -> Sweep:
     if request.output is None:
         return sweep
     if request.apply:
-        sweep = _apply(sweep, loaded, request, parity)
+        sweep = _apply(sweep, loaded, request)
     write_report(sweep, request.output)
     return sweep
 
@@ -181,7 +193,7 @@ def write_report(sweep: Sweep, folder: Path) -> None:
         (stage / PAGE).write_text(sweep_page(sweep), encoding="utf-8")
 
 
-def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: float | None) -> Sweep:
+def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest) -> Sweep:
     """Save the network, which the investigation has left at the setting to keep."""
     assert request.output is not None
     if request.temperature and (fitted := sweep.temperature) is not None:
@@ -189,14 +201,16 @@ def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: flo
         sweep = sweep.model_copy(update={"decision": f"{sweep.decision} {decision.reason}"})
         if decision.stored:
             set_temperature(loaded.model, (temperature_of(loaded.model) or 1.0) * fitted)
-    where = f"{sweep.data}, split {sweep.split}: {sweep.choosing_images:,} images to choose with"
-    held_back = f", {sweep.confirming_images:,} held back" if sweep.confirming_images else ""
-    folder = checkpoint.save(
-        loaded.model,
-        request.output / CHECKPOINT,
-        origin=loaded.origin,
-        parity=parity,
-        findings=(f"{where}{held_back}.", *sweep.warnings, *sweep.summary, sweep.decision),
-        overwrite=True,
-    )
+        loaded.note(
+            TemperatureFitted(
+                fitted_on=images_of(sweep.data, sweep.split, sweep.choosing_images),
+                held_out=sweep.confirming_images,
+                temperature=fitted,
+                stored=decision.stored,
+                forced=decision.forced,
+                gain=sweep.temperature_gain,
+                before=figures_of(sweep.setting(sweep.kept).reported) if sweep.kept is not None else None,
+            )
+        )
+    folder = checkpoint.save_checkpoint(loaded, request.output / CHECKPOINT, overwrite=True)
     return sweep.model_copy(update={"checkpoint": str(folder)})
