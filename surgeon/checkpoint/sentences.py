@@ -59,7 +59,7 @@ def _texts(step: Step) -> tuple[str, ...]:
 def _converted(step: Converted) -> str:
     parts = [count(step.layers, "layer")] if step.layers else []
     parts += [count(step.units, "inserted unit")] if step.units else []
-    sentence = f"Converted with {step.rewrites or 'no rewrites'}: {' and '.join(parts) or 'nothing to change'}."
+    sentence = f"Converted to {step.rewrites or 'itself'}: {' and '.join(parts) or 'no layers'}."
     if step.identity_difference is not None:
         sentence += f" At the identity setting outputs differ by {step.identity_difference:.1e} (relative)."
     return sentence

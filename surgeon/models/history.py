@@ -110,7 +110,7 @@ class Converted(Fact):
 
     kind: Literal["converted"] = "converted"
     rewrites: Text
-    """With their options, as they are written on the command line."""
+    """Of these layers from now on, with their options, as they are written on the command line."""
     layers: Count
     units: Count
     identity_difference: float | None = None

@@ -262,7 +262,9 @@ def test_a_gain_within_noise_is_not_stored_unless_forced(tmp_path: Path) -> None
     assert {rewrites["example-weighted"]["alpha"] for rewrites in operations(folder).values()} == {0.0}
     options = ("--limit", 60, "--batch-size", 16)
     assert metrics_of(folder, *options) == alike(metrics_of("digits-resnet8", *options), 1e-5)
-    assert found["decision"] in (folder / "README.md").read_text("utf-8")
+    card = (folder / "README.md").read_text("utf-8")
+    assert "alpha 0.4: cross-entropy " in card
+    assert "not significant. The original is kept." in card
     told = done(*QUICK, "--apply", "-o", tmp_path / "out").stderr
     assert found["decision"] in told
     assert "Pass --force to store it anyway." in told

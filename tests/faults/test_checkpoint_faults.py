@@ -79,7 +79,7 @@ def put_weights_of_another_surgery(folder: Path) -> None:
 
 
 def put_other_weights_of_the_same_surgery(folder: Path) -> None:
-    model = surgeon.load(folder)
+    model = converted()
     with torch.no_grad():
         model.get_parameter("linear.bias").add_(1)
     other = surgeon.save(model, folder.parent / "other")
