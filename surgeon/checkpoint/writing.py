@@ -70,7 +70,9 @@ def save(
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise SurgeonError(f"The findings cannot be kept: {reason}.", "Pass a few sentences.") from error
-    return _write(model, (origin or origin_of(model)).after(saved), folder)
+    origin = origin or origin_of(model)
+    says_nothing_new = not findings and isinstance(next(iter(origin.history[-1:]), None), Saved)
+    return _write(model, origin if says_nothing_new else origin.after(saved), folder)
 
 
 def save_checkpoint(loaded: LoadedModel, path: Path, *steps: Step, overwrite: bool = False) -> Path:

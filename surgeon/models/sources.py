@@ -101,6 +101,12 @@ class LoadedModel:
         return tuple(map(str, names)) if isinstance(names, list | tuple) and names else None
 
 
+def note_on(model: nn.Module, step: Step) -> None:
+    """Add to the history of a network in memory, wherever it came from."""
+    known: Origin = getattr(model, "origin", None) or Origin()
+    model.origin = known.after(step)  # type: ignore[assignment]
+
+
 def load_model(
     name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None
 ) -> LoadedModel:

@@ -39,15 +39,16 @@ def figures_of(measured: Metrics) -> Figures:
     return Figures(images=measured.images, values={name: measured.value(name) for name in metrics})
 
 
-def swept(sweep: Sweep, *, changed: bool) -> Swept:
+def swept(sweep: Sweep, *, changed: bool, data: DataSet | None = None) -> Swept:
     """A sweep, after which the network is at the setting to keep.
 
     Args:
         sweep: What was found.
         changed: Whether the network had another setting before.
+        data: What it was found on, if that is not a DATA of the command line.
     """
     return Swept(
-        chosen_on=images_of(sweep.data, sweep.split, sweep.choosing_images),
+        chosen_on=Images(data=data or data_set(sweep.data), split=sweep.split, number=sweep.choosing_images),
         held_out=sweep.confirming_images,
         axis=sweep.axis,
         metric=sweep.metric,

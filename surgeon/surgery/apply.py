@@ -15,7 +15,7 @@ from surgeon.inserts import inserts
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.history import Converted
-from surgeon.models.sources import Origin
+from surgeon.models.sources import note_on
 from surgeon.norms import norms
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.inserting import carry_over, insert_units
@@ -69,15 +69,9 @@ def convert(
     if plan.operations and inputs is not None:
         with refusing_replaced_layers(converted, surgical_layers(converted)):
             evaluate_once(converted, inputs)
-    _note(converted, plan)
-    return converted
-
-
-def _note(model: nn.Module, plan: ResolvedPlan) -> None:
-    """Add a conversion to the history of a network in memory."""
-    known: Origin = getattr(model, "origin", None) or Origin()
     step = Converted(rewrites=plan.summary(), layers=len(plan.operations), units=len(plan.insertions))
-    model.origin = known.after(step)  # type: ignore[assignment]
+    note_on(converted, step)
+    return converted
 
 
 def apply_plan(model: nn.Module, plan: ResolvedPlan) -> nn.Module:

@@ -14,6 +14,9 @@ from surgeon.core.errors import SurgeonError
 from surgeon.layers.branches import Branch, Router
 from surgeon.layers.statistics import Statistics, share_within_groups
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.models.history import Merged
+from surgeon.models.sources import note_on
+from surgeon.surgery.apply import current_plan
 from surgeon.surgery.plan import ResolvedPlan
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -126,6 +129,12 @@ def mix_of(model: nn.Module) -> MixBranches | None:
     return next((hook for hook in model._forward_hooks.values() if isinstance(hook, MixBranches)), None)
 
 
+def settings_of(model: nn.Module) -> tuple[ResolvedPlan, float | None]:
+    """What a sweep may change: the options of rewrites, and the share of the auxiliary branch."""
+    mix = mix_of(model)
+    return current_plan(model), None if mix is None else mix.share
+
+
 def prediction_by(model: nn.Module) -> str | None:
     """Which branch a split network predicts by, in words; None for a network that has only one."""
     layer = next((layer for layer in surgical_layers(model).values() if layer.aux is not None), None)
@@ -149,6 +158,7 @@ def merge_branches(model: nn.Module, share: float) -> nn.Module:
     mix_branches(model, None)
     plan: ResolvedPlan = model.surgery  # type: ignore[assignment]
     model.surgery = plan.without("split")  # type: ignore[assignment]
+    note_on(model, Merged(share=share, layers=len(layers)))
     return model
 
 

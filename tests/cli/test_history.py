@@ -177,9 +177,22 @@ def test_a_converted_network_is_the_original_until_somebody_may_have_trained_it(
     text = card("trained")
     assert AS_BEFORE not in text
     assert "- Trained by hand.\n" in text
-    other = surgeon.convert(model, "example-weighted:alpha=0.5")
-    surgeon.save(other, "again")
-    assert kinds("again") == ["converted", "converted", "saved"]
+
+
+def test_what_a_program_does_by_surgeon_is_told() -> None:
+    model = surgeon.convert(surgeon.convert(open_model("digits-resnet8").model, "split"), "example-weighted")
+    batches = [(torch.randn(4, 1, 8, 8), torch.arange(4))] * 3
+    surgeon.merge_branches(model, 0.25)
+    found = surgeon.sweep(model, batches, alphas=[0, 0.5], force=True)
+    surgeon.save(model, "net")
+    assert kinds("net") == ["earlier", "converted", "converted", "merged", "swept", "saved"]
+    merged, swept = history("net")[3:5]
+    assert (merged["share"], merged["layers"]) == (0.25, 7)
+    assert swept["chosen_on"] == {"data": {"name": "list", "kind": "loader", "hub": None}, "split": "all", "number": 12}
+    assert swept["best"] == found.best
+    assert "predicts with the merged weights" in card("net")
+    surgeon.save(surgeon.load("net"), "again")
+    assert history("again") == history("net"), "saved twice in a row is saved"
 
 
 def test_findings_that_are_no_sentences_are_refused(tmp_path: Path) -> None:

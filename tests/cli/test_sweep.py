@@ -213,8 +213,9 @@ def test_the_checkpoint_is_the_chosen_point(tmp_path: Path) -> None:
     assert json.loads((folder / "surgery.json").read_text("utf-8"))["temperature"] is None
     done("verify", folder)
     card = (folder / "README.md").read_text("utf-8")
-    assert found["summary"][0] in card
-    assert "digits, split validation: 449 images to choose with." in card
+    assert "Swept alpha on 449 images of digits, split validation: " in card
+    before, after = (setting["choosing"]["cross_entropy"] for setting in found["settings"])
+    assert f"alpha {found['chosen']:g}: cross-entropy {before:.4f} to {after:.4f}, " in card
 
 
 def test_the_temperature_is_stored_with_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -36,6 +37,16 @@ def converted(shift: float | None) -> Converted:
 def test_there_is_one_of_every_kind() -> None:
     kinds = {kind.model_fields["kind"].default for kind in get_args(get_args(Step)[0])}
     assert {step.kind for step in every_step()} == kinds
+
+
+def test_the_schema_is_documented() -> None:
+    """Every kind of step has a row, which names all of its fields."""
+    page = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text("utf-8")
+    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    for kind in get_args(get_args(Step)[0]):
+        fields = {name for name in kind.model_fields if name != "kind"}
+        row = rows[kind.model_fields["kind"].default]
+        assert {name for name in fields if f"`{name}`" not in row} == set(), row
 
 
 def test_a_history_survives_being_written_and_read() -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from torch import nn
 
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
@@ -28,9 +27,9 @@ from surgeon.report.page import sweep_page
 from surgeon.results import Learning, Method, Sweep
 from surgeon.results.steps import figures_of, images_of, swept
 from surgeon.surgery.apply import current_plan
-from surgeon.surgery.branches import how_to_mix, mix_of
+from surgeon.surgery.branches import how_to_mix, settings_of
 from surgeon.surgery.plan import Request as Rewriting
-from surgeon.surgery.plan import ResolvedPlan, resolve_plan
+from surgeon.surgery.plan import resolve_plan
 from surgeon.surgery.proof import rewrite, state_sha256
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -96,12 +95,6 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     )
     loaded.note(swept(sweep, changed=settings_of(loaded.model) != before))
     return processes.only_first(lambda: _write(sweep, loaded, request)) or sweep
-
-
-def settings_of(model: nn.Module) -> tuple[ResolvedPlan, float | None]:
-    """What a sweep may change: the options of rewrites, and the share of the auxiliary branch."""
-    mix = mix_of(model)
-    return current_plan(model), None if mix is None else mix.share
 
 
 def check_output(folder: Path, overwrite: bool) -> None:
