@@ -30,14 +30,11 @@ test: lint types docs
 test-all: lint types docs
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2
 
+BENCHMARKS := norm_overhead ghost_training training_cost startup eval_speed sweep_cost lambda_cost finetune_speed \
+	mixing_speed memory
+
+# All of them, and then an error if one has crashed or missed a limit.
 bench: $(STAMP)
-	-$(PYTHON) benchmarks/norm_overhead.py
-	-$(PYTHON) benchmarks/ghost_training.py
-	-$(PYTHON) benchmarks/training_cost.py
-	-$(PYTHON) benchmarks/startup.py
-	-$(PYTHON) benchmarks/eval_speed.py
-	-$(PYTHON) benchmarks/sweep_cost.py
-	-$(PYTHON) benchmarks/lambda_cost.py
-	-$(PYTHON) benchmarks/finetune_speed.py
-	-$(PYTHON) benchmarks/mixing_speed.py
-	-$(PYTHON) benchmarks/memory.py
+	@failed=""; \
+	for name in $(BENCHMARKS); do $(PYTHON) benchmarks/$$name.py || failed="$$failed $$name"; done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi

@@ -96,15 +96,19 @@ def theirs(folder: Path) -> float:
 ALTERNATIVES = {"surgeon finetune": ours, "timm-style loop": theirs}
 
 
+def in_own_process(name: str, folder: str) -> float:
+    """surgeon changes how a process keeps its memory."""
+    command = [sys.executable, __file__, name, folder]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+
+
 def main() -> int:
     best = dict.fromkeys(ALTERNATIVES, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         photographs(Path(folder))
         for _ in range(ROUNDS):
-            for name in ALTERNATIVES:  # in a process of its own: surgeon changes how a process keeps its memory
-                command = [sys.executable, __file__, name, folder]
-                finished = subprocess.run(command, capture_output=True, text=True, check=True)
-                best[name] = max(best[name], float(finished.stdout.split()[-1]))
+            for name in ALTERNATIVES:
+                best[name] = max(best[name], in_own_process(name, folder))
     ratio = best["surgeon finetune"] / best["timm-style loop"]
     print(f"{MODEL}, {SIZE} px, batch {BATCH}, decoding included, fastest epoch of {ROUNDS * EPOCHS}")
     for name, speed in best.items():

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 import surgeon
 from surgeon.models.sources import load_model
 
+NETWORKS = (("cifar-resnet20", 128, 32, 20), ("resnet18", 32, 112, 5))
 LIMIT = 1.05
 REWRITES = {"ghost:size=16": LIMIT, "ghost:size=32": LIMIT, "batch-group:channel_groups=8": None}
 
@@ -30,7 +31,7 @@ def training_step(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) 
 
 def main() -> int:
     kept = True
-    for name, batch, size, rounds in (("cifar-resnet20", 128, 32, 20), ("resnet18", 32, 112, 5)):
+    for name, batch, size, rounds in NETWORKS:
         plain = load_model(name, pretrained=False).model.train()
         models = {"plain BatchNorm": plain}
         models |= {rewrite: surgeon.convert(plain, rewrite).train() for rewrite in REWRITES}

@@ -12,11 +12,12 @@ from timing import best_times, report
 import surgeon
 from surgeon.layers import native
 
+MODEL, SIZE, BATCHES = "resnet50", 224, {16: 6, 1: 40}
 LIMIT = 1.10
 
 
 def main() -> int:
-    plain = timm.create_model("resnet50").eval()
+    plain = timm.create_model(MODEL).eval()
     weighted = surgeon.convert(plain, "example-weighted:alpha=0.05").eval()
     unweighted = surgeon.convert(plain, "example-weighted:alpha=0").eval()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, compiled kernel: {native.available()}")
@@ -25,13 +26,13 @@ def main() -> int:
         models = {"plain BatchNorm": plain, "example-weighted, alpha 0.05": weighted, "alpha 0": unweighted}
         for model in models.values():
             model.to(memory_format=memory_format)
-        for batch, rounds in ((16, 6), (1, 40)):
-            images = torch.randn(batch, 3, 224, 224).to(memory_format=memory_format)
+        for batch, rounds in BATCHES.items():
+            images = torch.randn(batch, 3, SIZE, SIZE).to(memory_format=memory_format)
             with torch.inference_mode():
                 seconds = best_times({name: partial(model, images) for name, model in models.items()}, rounds)
             layout = "channels-last" if memory_format is torch.channels_last else "NCHW"
             limits = {"example-weighted, alpha 0.05": LIMIT, "alpha 0": LIMIT}
-            kept &= report(f"ResNet-50, 224 px, batch {batch}, {layout}", seconds, limits)
+            kept &= report(f"{MODEL}, {SIZE} px, batch {batch}, {layout}", seconds, limits)
     return 0 if kept else 1
 
 

@@ -17,6 +17,7 @@ from surgeon.metrics import compare_scores, metrics
 from surgeon.results import Method, Sweep
 
 MODEL, IMAGES, VALUES = "cifar-resnet20", 2000, 21
+METRICS = ("accuracy", "cross-entropy")
 VIEWS, IMAGES_WITH_VIEWS, MOST_OF_A_VIEW = 162, 128, 0.8
 MOST = {Method.RACE: 8.0, Method.GRID: VALUES * 1.10}
 
@@ -31,7 +32,7 @@ def evaluation_seconds(images: int, tta: str | None = None) -> float:
 
 
 def sweep(method: Method, metric: str) -> Sweep:
-    wanted = SweepRequest(request(IMAGES), tuple(evenly_spaced(0, 0.2, VALUES)), metric, method)
+    wanted = SweepRequest(request(IMAGES), tuple(evenly_spaced(0, 0.2, VALUES)), metric=metric, method=method)
     return run_sweep(open_model(MODEL, weights=RESNET20), wanted, lambda *_: None)
 
 
@@ -79,7 +80,7 @@ def verdict(name: str, ratio: float, limit: float) -> bool:
 
 def main() -> int:
     leave_unless_there()
-    kept = [report_sweeps(metric) for metric in ("accuracy", "cross-entropy")]
+    kept = [report_sweeps(metric) for metric in METRICS]
     return 0 if all([*kept, report_views()]) else 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from surgeon.checkpoint import markdown
 from surgeon.checkpoint.card_header import card_metadata, metadata_for, title
 from surgeon.checkpoint.record import Surgery
 from surgeon.checkpoint.sentences import in_sentences
@@ -23,8 +24,7 @@ _CARD = """\
 
 ```python
 import surgeon  # of the package norm-surgeon
-
-model = surgeon.load("{folder}"){or_on_the_hub}
+{loading}
 ```
 
 {plain_note}
@@ -74,6 +74,12 @@ _LOADS_PLAINLY = (
     "which then predicts {how}."
 )
 
+_LOADING = '\nmodel = surgeon.load("{folder}"){or_on_the_hub}'
+_LOADING_YOUR_OWN = """\
+from your_code import build_network  # a function of yours: the network as it was before the surgery
+
+model = surgeon.load("{folder}", build_network()){or_on_the_hub}"""
+
 _FOLDER = "path/to/this/folder"
 _OR_ON_THE_HUB = '  # or "hf-hub:OWNER/NAME", if that is where it is'
 
@@ -82,33 +88,34 @@ def model_card(folder: str, surgery: Surgery, licence: str | None = None) -> str
     """The card as Markdown with the hub's metadata; `licence` is that of the base weights, where it is known."""
     plan = surgery.plan
     kinds = Counter(operation.source for operation in plan.operations)
+    loading = _LOADING if surgery.source else _LOADING_YOUR_OWN
     return _CARD.format(
-        name=title(folder, surgery),
+        name=markdown.name(title(folder, surgery)),
         metadata=card_metadata(folder, surgery, licence).to_yaml(),
         what=_what(_network(surgery), plan),
         plain_note=_plain_note(plan, kinds, surgery.history),
-        weights=surgery.base_weights.origin,
+        weights=markdown.name(surgery.base_weights.origin),
         sha256=_sha256(surgery),
         history=_list(in_sentences(surgery.history)),
         temperature=f"logits are divided by {surgery.temperature:.4f}" if surgery.temperature else "none",
-        layers=", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "none",
+        layers=", ".join(f"{number} {markdown.name(kind)}" for kind, number in kinds.items()) or "none",
         units=f"| inserted units | {units} |\n" if (units := _units(plan)) else "",
         preprocessing=_input(surgery),
+        loading=loading.format(folder=_FOLDER, or_on_the_hub=_OR_ON_THE_HUB),
         folder=_FOLDER,
-        or_on_the_hub=_OR_ON_THE_HUB,
     )
 
 
 def plain_card(folder: str, surgery: Surgery, licence: str | None = None) -> str:
     """The card of a network that was exported for timm alone."""
     return _PLAIN_CARD.format(
-        name=title(folder, surgery),
+        name=markdown.name(title(folder, surgery)),
         metadata=metadata_for("timm", folder, surgery, licence).to_yaml(),
         network=_network(surgery),
         what=f": at inference it computes what it did with **{summary}**"
         if (summary := surgery.plan.summary())
         else "",
-        weights=surgery.base_weights.origin,
+        weights=markdown.name(surgery.base_weights.origin),
         sha256=_sha256(surgery),
         history=_list(in_sentences(surgery.history)),
         preprocessing=_input(surgery),
@@ -125,15 +132,15 @@ def addressed(card: str, address: str) -> str:
 
 def _network(surgery: Surgery) -> str:
     source = surgery.source
-    return f"`{source.library}: {source.architecture}`" if source else "A network of one's own"
+    return markdown.code(f"{source.library}: {source.architecture}") if source else "A network of one's own"
 
 
 def _sha256(surgery: Surgery) -> str:
-    return f"`{surgery.base_weights.sha256}`" if surgery.base_weights.sha256 else "not recorded"
+    return markdown.code(surgery.base_weights.sha256) if surgery.base_weights.sha256 else "not recorded"
 
 
 def _list(texts: Sequence[str]) -> str:
-    entries = "".join(f"- {text}\n" for text in texts)
+    entries = "".join(f"- {markdown.sentence(text)}\n" for text in texts)
     return f"\n{entries}" if entries else ""
 
 

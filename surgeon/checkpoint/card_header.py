@@ -7,6 +7,7 @@ import math
 from huggingface_hub import EvalResult, ModelCardData
 
 from surgeon.checkpoint.record import Surgery
+from surgeon.core.errors import printable
 from surgeon.models.history import DataKind, History, last_test, training_data
 from surgeon.models.hub import hub_name
 from surgeon.surgery.plainness import predicts_unconverted
@@ -16,10 +17,10 @@ def title(folder: str, surgery: Surgery) -> str:
     """The network's name and what it was trained on; that of the folder if only its owner can build it."""
     source, origin = surgery.source, surgery.base_weights.origin
     if source is None:
-        return folder
+        return printable(folder)
     network = origin if hub_name(origin) == f"timm/{origin}" else source.architecture
     trained = training_data(surgery.history)
-    return f"{network}, fine-tuned on {trained[-1].name}" if trained else network
+    return printable(f"{network}, fine-tuned on {trained[-1].name}" if trained else network)
 
 
 def card_metadata(folder: str, surgery: Surgery, licence: str | None = None) -> ModelCardData:

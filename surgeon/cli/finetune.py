@@ -11,6 +11,7 @@ from rich.table import Table
 
 from surgeon.cli import completion, options, output
 from surgeon.core.errors import SurgeonError, count
+from surgeon.core.reading import shortened
 from surgeon.report.wording import figure, left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
@@ -194,7 +195,8 @@ def finetune(
 
 def _changes(texts: list[str]) -> dict[str, Any]:
     """`key=value` with the value as YAML has it."""
-    import yaml
+    from surgeon.core.bounded_yaml import parse_yaml
+    from surgeon.training.recipe import MOST_RECIPE_VALUES
 
     changes = {}
     for text in texts:
@@ -202,9 +204,9 @@ def _changes(texts: list[str]) -> dict[str, Any]:
         if not equals:
             raise SurgeonError(f"--set {text!r} is not of the form KEY=VALUE.")
         try:
-            changes[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise SurgeonError(f"--set {key}: {value!r} is not a YAML value.") from None
+            changes[key.strip()] = parse_yaml(value, MOST_RECIPE_VALUES)
+        except ValueError:
+            raise SurgeonError(f"--set {key}: {shortened(value)} is not a YAML value.") from None
     return changes
 
 

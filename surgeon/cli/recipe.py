@@ -29,10 +29,10 @@ def add_to(parent: typer.Typer) -> None:
 
 def show(name: Name) -> None:
     """Print a recipe as it is."""
-    from surgeon.training.recipe import find_recipe, load_recipe
+    from surgeon.training.recipe import find_recipe, load_recipe, recipe_text
 
     load_recipe(name)
-    output.emit_lines([find_recipe(name).read_text(encoding="utf-8").rstrip()])
+    output.emit_lines([recipe_text(find_recipe(name)).rstrip()])
 
 
 def copy(
@@ -41,9 +41,9 @@ def copy(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
 ) -> None:
     """Copy a recipe to a file of your own, to be changed and used with --recipe FILE."""
-    from surgeon.training.recipe import find_recipe
+    from surgeon.training.recipe import find_recipe, recipe_text
 
-    text = find_recipe(name).read_text(encoding="utf-8")
+    text = recipe_text(find_recipe(name))
     if destination.suffix not in (".yaml", ".yml"):
         raise SurgeonError(f"{destination} is no .yaml file.", f"Write {destination}.yaml.")
     if destination.exists() and not overwrite:

@@ -26,13 +26,16 @@ from surgeon.checkpoint.record import (
     sha256_of,
 )
 from surgeon.checkpoint.writing import licence_of
+from surgeon.core.bounded_yaml import parse_yaml
 from surgeon.core.errors import ExitCode, SurgeonError, listing
+from surgeon.core.reading import read_bounded
 from surgeon.models.hub import Reach, careful, check_repository, reach_of_hub
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 FILES = (WEIGHTS, CONFIG, SURGERY, CARD)
+MOST_CARD_BYTES, MOST_CARD_VALUES = 1 << 20, 20_000
 TOO_BUSY = (409, 412)  # what the hub answers to two commits at once
 
 
@@ -100,12 +103,16 @@ def _checked_files(folder: Path) -> tuple[str, ...]:
 def check_card(folder: Path, again: str) -> None:
     """Refuse a card that the hub could not read, before anything is sent; `again` is how to get another."""
     from huggingface_hub import ModelCard
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
     path = folder / CARD
     if not path.is_file():
         raise SurgeonError(f"{folder} has no model card.", again, ExitCode.VERIFICATION)
     try:
-        metadata = ModelCard(path.read_text("utf-8")).data.to_dict()  # type: ignore[no-untyped-call]
+        text = read_bounded(path, "model card", MOST_CARD_BYTES).decode()
+        if header := REGEX_YAML_BLOCK.search(text):
+            parse_yaml(header[2], MOST_CARD_VALUES, each_key_once=False)
+        metadata = ModelCard(text).data.to_dict()  # type: ignore[no-untyped-call]
     except Exception as error:  # the YAML of a card that was edited can be wrong in any way
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise SurgeonError(

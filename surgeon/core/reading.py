@@ -103,5 +103,8 @@ def _children(value: Any) -> list[Any]:
 
 def shortened(value: object, most: int = 80) -> str:
     """A value as Python writes it, cut where it would fill the terminal."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write out integers of thousands of digits
+        text = "a number of thousands of digits"
     return text if len(text) <= most else f"{text[:most]}…"

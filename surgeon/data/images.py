@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,12 +18,15 @@ import numpy.typing as npt
 from PIL import Image
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.reading import shortened
 from surgeon.data.splits import Indices
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 FINGERPRINT_SAMPLE = 64
+MOST_IMAGE_BYTES = 1 << 29
+TOO_LARGE = f"it has more than {MOST_IMAGE_BYTES:,} bytes"
 
 # Pillow remarks on odd metadata of single photographs, from the decoding threads, where
 # warnings.catch_warnings is not safe. ImageNet alone has dozens of them.
@@ -146,7 +150,7 @@ class ImageFiles:
         self.paths = paths
 
     def read(self, position: int) -> bytes:
-        return (self.root / self.paths[position]).read_bytes()
+        return _read_file(self.root / self.paths[position])
 
     def identity(self, position: int) -> str:
         return self.paths[position]
@@ -248,5 +252,28 @@ def _read_elsewhere(path: str) -> bytes:
     """A file, or a member of an archive: zip://a.jpg::archive.zip."""
     from datasets.utils.file_utils import xopen  # type: ignore[import-untyped]
 
+    if "://" not in path and "::" not in path:
+        return _read_file(Path(path))
+    member, _, archive = path.partition("::")
+    if not member.startswith("zip://") or "://" in archive or "::" in archive:
+        raise ValueError(f"its table says that it is elsewhere ({shortened(path)}), and nothing is fetched from there")
+    _refuse_special_file(Path(archive), of_any_size=True)
     with xopen(path, "rb") as file:
-        return bytes(file.read())
+        content = bytes(file.read(MOST_IMAGE_BYTES + 1))  # which may be compressed
+    if len(content) > MOST_IMAGE_BYTES:
+        raise ValueError(TOO_LARGE)
+    return content
+
+
+def _read_file(path: Path) -> bytes:
+    _refuse_special_file(path)
+    return path.read_bytes()
+
+
+def _refuse_special_file(path: Path, of_any_size: bool = False) -> None:
+    """Opening a pipe waits for a writer, and a device never ends."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is not an ordinary file")
+    if found.st_size > MOST_IMAGE_BYTES and not of_any_size:
+        raise ValueError(TOO_LARGE)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surgeon.core.errors import ExitCode, SurgeonError, did_you_mean, listing
+from surgeon.data.descriptions import check_descriptions, check_tables
 from surgeon.data.digits import SPLITS as DIGITS_SPLITS
 from surgeon.data.digits import digit_pixels
 from surgeon.data.images import ImageFiles, ImageSet, PixelArrays
@@ -56,6 +57,11 @@ def open_data(
         repository, _, config = spec.removeprefix("hf:").partition(":")
         return _open_hub(repository, config or None, split, columns)
     return _open_path(Path(spec).expanduser(), split, columns)
+
+
+def is_known(spec: str) -> bool:
+    """Whether this names data that others have too, and not a file or folder."""
+    return spec == "digits" or spec in PRESETS or spec.startswith("hf:")
 
 
 def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
@@ -174,6 +180,8 @@ def _open_saved(path: Path, split: str | None, columns: Columns) -> ImageSet:
     import datasets
 
     name = _folder_name(path)
+    check_descriptions(path)
+    check_tables([str(file) for file in path.rglob("*.arrow")])
     with _quiet_datasets(name):
         saved = datasets.load_from_disk(str(path))
     tables = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or WHOLE): saved}
@@ -198,9 +206,11 @@ def _open_layout(
     """Open one split, or several pooled ones, of a folder in the hub's layout."""
     import datasets
 
+    check_descriptions(folder)
     with _quiet_datasets(name):
         builder = datasets.load_dataset_builder(str(folder), config)
         files = {str(key): [str(file) for file in of_split] for key, of_split in builder.config.data_files.items()}
+    check_tables([file for of_split in files.values() for file in of_split])
     chosen = [choose_split(part, files, name) for part in pooled or (split,)]
     with _quiet_datasets(name):
         table = _load_files(builder.name, [file for part in chosen for file in files[part]], builder.info.features)

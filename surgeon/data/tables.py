@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from datasets import Dataset, Features  # type: ignore[import-untyped]
 
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp")
+MOST_CLASSES = 1_000_000
+"""Class numbers go up to the largest label, and every class has a name and an output."""
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "cls")
 
 Values = npt.NDArray[Any]
@@ -73,7 +75,13 @@ def _to_numpy(values: pa.ChunkedArray, column: str) -> Values:
 def _number_classes(values: Values, occurring: Values) -> tuple[Indices, list[str]]:
     """Integers are class numbers as they are; strings are numbered in sorted order."""
     if values.dtype.kind in "iu":
-        return values, [str(number) for number in range(int(occurring.max(initial=-1)) + 1)]
+        largest = int(occurring.max(initial=-1))
+        if largest >= MOST_CLASSES:
+            raise SurgeonError(
+                f"The label {largest} is no class number: there cannot be more than {MOST_CLASSES:,} classes.",
+                "Name another column with --label-column.",
+            )
+        return values, [str(number) for number in range(largest + 1)]
     return np.searchsorted(occurring, values), [str(value) for value in occurring]
 
 

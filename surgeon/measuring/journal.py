@@ -17,8 +17,10 @@ from typing import Any
 
 from surgeon.core.atomic import flush
 from surgeon.core.errors import ExitCode, SurgeonError, listing
+from surgeon.core.reading import read_bounded
 
 VERSION = 1
+MOST_BYTES = 1 << 31
 AFRESH = "Choose another folder with -o, or pass --overwrite to start afresh."
 
 
@@ -67,7 +69,7 @@ class Journal:
             os.truncate(self.path, self._size)
 
     def _read(self, header: Mapping[str, Any]) -> None:
-        lines = self.path.read_bytes().splitlines(keepends=True)
+        lines = read_bounded(self.path, "journal", MOST_BYTES).splitlines(keepends=True)
         parsed: list[dict[str, Any]] = []
         for number, line in enumerate(lines, 1):
             record = _parsed(line)
@@ -113,5 +115,8 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     checksum, _, body = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or checksum != f"{zlib.crc32(body):08x}".encode():
         return None
-    record: dict[str, Any] = json.loads(body)
-    return record
+    try:
+        record = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None

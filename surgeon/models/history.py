@@ -16,6 +16,7 @@ Name = Annotated[str, Field(max_length=1000)]
 Text = Annotated[str, Field(max_length=10_000)]
 Texts = Annotated[tuple[Text, ...], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
+HubName = Annotated[str, Field(max_length=200, pattern="^([A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 Temperature = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -39,7 +40,7 @@ class DataSet(Fact):
 
     name: Name
     kind: DataKind
-    hub: Name | None = None
+    hub: HubName | None = None
     """`OWNER/NAME` on the Hugging Face hub."""
 
 

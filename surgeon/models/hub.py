@@ -71,6 +71,11 @@ def hub_name(origin: str) -> str | None:
     return f"{repository}{origin}" if repository.endswith("/") else repository or None
 
 
+def local_name(file: str) -> str:
+    """The name of a file, told apart from weights that lie on the hub under the same name."""
+    return f"{file} (a local file)" if hub_name(file) is not None else file
+
+
 def hub_file(repository: str, file: str, revision: str | None) -> Path | None:
     """A file of a repository, in the hub's cache; None if the repository, or the cache without a network, has none."""
     from huggingface_hub import hf_hub_download

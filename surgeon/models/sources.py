@@ -20,7 +20,7 @@ from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into, other_class_count
 from surgeon.models.history import History, Step
-from surgeon.models.hub import NoWeightsError, careful, not_loaded, stop_waiting_for_unreachable_hub
+from surgeon.models.hub import NoWeightsError, careful, local_name, not_loaded, stop_waiting_for_unreachable_hub
 from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
 from surgeon.models.weights import read_weights
@@ -120,10 +120,11 @@ def load_model(
     if from_file is not None:
         notes = (*loaded.origin.notes, *from_file.notes)
         if num_classes is None and (found := other_class_count(loaded.model, from_file)) is not None:
-            loaded = _built(name, pretrained, found)
+            with bounded_by(from_file.path.stat().st_size):
+                loaded = _built(name, pretrained, found)
             notes = (*notes, f"built for the {found} classes of the file")
         load_into(loaded.model, from_file)
-        taken = BaseWeights(origin=from_file.path.name, sha256=from_file.sha256)
+        taken = BaseWeights(origin=local_name(from_file.path.name), sha256=from_file.sha256)
         loaded.origin = loaded.origin.model_copy(update={"weights": taken, "notes": notes})
     loaded.model.eval()
     loaded.model.origin = loaded.origin  # type: ignore[assignment]

@@ -8,7 +8,7 @@ from typing import Any
 from surgeon.core.errors import SurgeonError
 from surgeon.core.reading import parse_json, read_bounded
 from surgeon.models.allowed import check_source
-from surgeon.models.weights import check_weights_file
+from surgeon.models.weights import check_weights_file, is_safetensors
 
 CONFIG = "config.json"
 MOST_CONFIG_BYTES = 1 << 24
@@ -39,7 +39,8 @@ def check_timm_folder(folder: Path) -> int:
     check_source("timm", architecture, arguments)
     files = [file for pattern in WEIGHTS for file in sorted(folder.glob(pattern))]
     for file in files:
-        check_weights_file(file)
+        if is_safetensors(file, check_weights_file(file)) and file.suffix != ".safetensors":
+            raise SurgeonError(f"{str(file)!r} is not a file that timm can read: it has another format than its name.")
     return sum(file.stat().st_size for file in files) or WITHOUT_WEIGHTS
 
 

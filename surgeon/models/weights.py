@@ -90,9 +90,11 @@ def check_weights_file(path: Path) -> bytes:
 
 
 def _refuse_bombs(path: Path, head: bytes) -> None:
-    if is_safetensors(path, head) or tarfile.is_tarfile(path):
+    if is_safetensors(path, head):
         return
-    if not head.startswith(ZIP_MAGIC):
+    if not head.startswith(ZIP_MAGIC):  # which comes first: a file can be an archive of both kinds at once
+        if tarfile.is_tarfile(path):
+            return
         with path.open("rb") as file:
             _check_pickles(file, LEGACY_PICKLES)
         return

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from surgeon.core.errors import printable
 from surgeon.data.presets import PRESETS
+from surgeon.data.sources import is_known
 from surgeon.metrics import Metrics, metrics
 from surgeon.models import history
 from surgeon.models.history import Averaged, DataKind, DataSet, Figures, Images, Member, Merged, Swept
@@ -14,7 +16,7 @@ from surgeon.results.ensemble import Choice, Ensemble, Restatement
 from surgeon.results.outputs import Merging
 from surgeon.results.sweep import Setting, Sweep
 
-DIGITS, HUB = "digits", "hf:"
+HUB = "hf:"
 
 
 def data_set(spec: str) -> DataSet:
@@ -24,9 +26,10 @@ def data_set(spec: str) -> DataSet:
     if spec.startswith(HUB):
         name = spec.removeprefix(HUB)
         return DataSet(name=name, kind=DataKind.HUB, hub=name.partition(":")[0])
-    if spec == DIGITS:
+    if is_known(spec):
         return DataSet(name=spec, kind=DataKind.BUNDLED)
-    return DataSet(name=Path(spec).expanduser().resolve().name, kind=DataKind.FILES)
+    name = printable(Path(spec).expanduser().resolve().name)
+    return DataSet(name=f"{name} (a local folder)" if is_known(name) else name, kind=DataKind.FILES)
 
 
 def images_of(spec: str, split: str, number: int) -> Images:

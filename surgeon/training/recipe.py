@@ -19,9 +19,13 @@ from pydantic import (
     field_validator,
 )
 
+from surgeon.core.bounded_yaml import parse_yaml
 from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
+from surgeon.core.reading import read_bounded, shortened
 
 SHIPPED = Path(__file__).parents[1] / "assets" / "recipes"
+MOST_RECIPE_BYTES, MOST_RECIPE_VALUES = 1 << 18, 10_000
+MOST_PROBLEMS = 20
 
 
 def _as_list(value: Any) -> Any:
@@ -201,7 +205,7 @@ def shipped_recipes() -> dict[str, Path]:
 def find_recipe(name: str) -> Path:
     """A file, or a shipped recipe."""
     if (path := Path(name)).suffix in (".yaml", ".yml"):
-        if not path.is_file():
+        if not path.exists():
             raise SurgeonError(f"There is no recipe file {name!r}.", "Shipped ones are listed by `surgeon ls recipes`.")
         return path
     known = shipped_recipes()
@@ -225,7 +229,7 @@ def header_of(path: Path) -> Header:
     """The first line, and the entries `Run:` and `Expected:`, each of which may go on over several lines."""
     entries = {"Summary": "", "Run": "", "Expected": ""}
     current = "Summary"
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in recipe_text(path).splitlines():
         if not line.startswith("#"):
             break
         text = line.lstrip("#").strip()
@@ -242,25 +246,12 @@ def load_recipe(name: str | None, changes: Mapping[str, Any] | None = None) -> R
     return check_recipe({**content, **(changes or {})}, name or "the options")
 
 
-class _EachKeyOnce(yaml.SafeLoader):
-    """Of a key that is there twice, YAML libraries silently take the last value."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.YAMLError(f"the key {key!r} is there twice")
-        return super().construct_mapping(node, deep)
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """The content of a recipe, not yet checked."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _EachKeyOnce)
-    except OSError as error:
-        raise SurgeonError(f"The recipe {str(path)!r} cannot be read: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: {' '.join(str(error).split())}.") from None
+        content = parse_yaml(recipe_text(path), MOST_RECIPE_VALUES)
+    except ValueError as error:
+        raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: {str(error).rstrip('.')}.") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -268,21 +259,31 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
+def recipe_text(path: Path) -> str:
+    """A recipe as it was written."""
+    try:
+        return read_bounded(path, "recipe", MOST_RECIPE_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: it is no UTF-8 text ({error}).") from None
+
+
 def check_recipe(content: Mapping[str, Any], name: str) -> Recipe:
     """A recipe, or everything that is wrong with it at once."""
     problems: list[str] = []
-    wrong: set[str] = set()
+    more, wrong = 0, set[str]()
     try:
         recipe = Recipe.model_validate(dict(content))
     except ValidationError as error:
-        problems += [_problem(details) for details in error.errors()]
-        wrong = {str(details["loc"][0]) for details in error.errors()}
+        found = error.errors()
+        problems += [_problem(details) for details in found[:MOST_PROBLEMS]]
+        more = len(found) - len(problems)
+        wrong = {str(details["loc"][0]) for details in found}
         recipe = Recipe.model_validate({key: value for key, value in content.items() if str(key) not in wrong})
     problems += [told for keys, told in recipe.contradictions() if not keys & wrong]
     if problems:
-        told = "; ".join(problems)
+        told = "; ".join([*problems, f"and {more:,} more"] if more else problems)
         raise SurgeonError(
-            f"{count(len(problems), 'problem')} in {name}: {told}{'' if told.endswith('?') else '.'}",
+            f"{count(len(problems) + more, 'problem')} in {name}: {told}{'' if told.endswith('?') else '.'}",
             f"Keys: {listing(Recipe.model_fields, limit=8)}; see `surgeon recipe keys`.",
         )
     return recipe
@@ -292,9 +293,9 @@ def _problem(details: Any) -> str:
     where = str(details["loc"][0])
     if details["type"] == "extra_forbidden":
         hint = did_you_mean(where, Recipe.model_fields)
-        return f"there is no key {where!r}" + (f" ({hint.rstrip('.?').lower()}?)" if hint else "")
+        return f"there is no key {shortened(where)}" + (f" ({hint.rstrip('.?').lower()}?)" if hint else "")
     message = details["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
-    return f"{where}={details['input']!r}: {message}"
+    return f"{where}={shortened(details['input'])}: {message}"
 
 
 def as_yaml(recipe: Recipe) -> str:

@@ -12,6 +12,7 @@ import torch
 
 from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.models.weights import check_weights_file
 
 STATE = "state.pt"
 
@@ -46,6 +47,7 @@ def load_state(folder: Path) -> State | None:
     path = folder / STATE
     if not path.is_file():
         return None
+    check_weights_file(path)
     try:
         return State(**torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:

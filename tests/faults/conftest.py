@@ -24,3 +24,12 @@ def _pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def checkpoint(_pristine: Path, tmp_path: Path) -> Path:
     return shutil.copytree(_pristine, tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder

@@ -142,7 +142,7 @@ def test_the_common_start_of_histories() -> None:
         ("cifar10", ("cifar10", DataKind.HUB, "uoft-cs/cifar10")),
         ("hf:me/birds", ("me/birds", DataKind.HUB, "me/birds")),
         ("hf:me/birds:large", ("me/birds:large", DataKind.HUB, "me/birds")),
-        ("/home/me/digits", ("digits", DataKind.FILES, None)),
+        ("/home/me/digits", ("digits (a local folder)", DataKind.FILES, None)),
         ("some/birds.parquet", ("birds.parquet", DataKind.FILES, None)),
     ],
 )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
 
 from surgeon.commands.finetune.finishing import Progress, finish
 from surgeon.commands.finetune.request import RESULT, FinetuneRequest, check_run
 from surgeon.commands.finetune.run import Run
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
+from surgeon.core.reading import read_bounded
 from surgeon.models.sources import LoadedModel
 from surgeon.results import FineTuning
 from surgeon.training.interruption import stopping_at_ctrl_c
@@ -17,6 +21,8 @@ from surgeon.training.loop import Watcher
 from surgeon.training.splits import open_splits
 from surgeon.training.state import STATE
 from surgeon.training.tracking import tracking
+
+MOST_RESULT_BYTES = 1 << 28
 
 
 def run_finetuning(
@@ -28,7 +34,7 @@ def run_finetuning(
     if request.resume:
         processes.only_first(run.check_same)
         if (run.folder / RESULT).is_file():
-            return FineTuning.model_validate_json((run.folder / RESULT).read_bytes())
+            return _finished(run.folder / RESULT)
     trainer = run.trainer(watcher)
     if request.resume:
         trainer.resume()
@@ -46,6 +52,17 @@ def plan_run(open_network: Callable[[], LoadedModel], request: FinetuneRequest) 
     check_run(request)
     splits = open_splits(request.task, request.recipe.train_images)
     return Run(request, Processes.launched(), splits, open_network())
+
+
+def _finished(path: Path) -> FineTuning:
+    """The result of a run that has come to its end."""
+    try:
+        return FineTuning.model_validate_json(read_bounded(path, "result of a run", MOST_RESULT_BYTES))
+    except ValidationError as error:
+        raise SurgeonError(
+            f"{path} is not the result of a run ({error.error_count()} things are wrong with it).",
+            "Remove it to finish the run once more.",
+        ) from None
 
 
 @contextmanager

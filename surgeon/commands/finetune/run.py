@@ -33,6 +33,7 @@ from surgeon.core.atomic import staged
 from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count
 from surgeon.core.processes import Processes
+from surgeon.core.reading import parse_json, read_bounded
 from surgeon.data.loaders import Batches, batches, usable_cores
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.predicting import Manner, score
@@ -52,6 +53,7 @@ from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
 
 DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
+MOST_RUN_BYTES = 1 << 20
 CROP = "standard"
 WEAK = "weak"
 """What the main branch of a split network sees, unless the recipe says otherwise."""
@@ -133,7 +135,7 @@ class Run:
 
     def check_same(self) -> None:
         """Refuse to go on with the run of another network, of other images or of another recipe."""
-        stored = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
+        stored = self._stored()
         different = [key for key, value in self._identity.items() if stored.get(key) != value]
         refuse_other_run(self.folder, different + other_keys(self.folder, self.recipe))
         before = begun_with(self.folder).lr
@@ -144,7 +146,17 @@ class Run:
     @property
     def changes(self) -> tuple[str, ...]:
         """What the run was resumed with that it was not begun with."""
-        return tuple(json.loads((self.folder / RUN).read_text(encoding="utf-8")).get("changes", ()))
+        return tuple(map(str, self._stored().get("changes", ())))
+
+    def _stored(self) -> dict[str, Any]:
+        path = self.folder / RUN
+        try:
+            stored = parse_json(read_bounded(path, "record of a run", MOST_RUN_BYTES))
+        except ValueError as error:
+            raise SurgeonError(f"{path} is not readable JSON ({error}).") from None
+        if not isinstance(stored, dict) or not isinstance(stored.get("changes", []), list):
+            raise SurgeonError(f"{path} is not the record of a run.")
+        return stored
 
     def trainer(self, watcher: Watcher) -> Trainer:
         recipe, model = self.recipe, self.loaded.model.to(self.device)

@@ -1,0 +1,216 @@
+"""Every benchmark runs: here on sizes at which its figures mean nothing, so that a crash is not found years later."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import datasets
+import pytest
+import torch
+from PIL import Image
+
+from surgeon.models.sources import load_model
+from tests.cli.running import done
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks"
+HELPERS = {"timing", "real_data"}
+LARGE = {"timm_models": "a longer study", "interval_coverage": "a longer study", "cifar_alpha": "needs its arguments"}
+"""What `make bench` leaves out."""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Images of ten classes, as those of CIFAR-10 are stored."""
+    pictures = [Image.new("RGB", (32, 32), (6 * number, 255 - 6 * number, 100)) for number in range(40)]
+    rows = {"image": pictures, "label": [number % 10 for number in range(40)]}
+    kinds = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    (tmp_path / "data").mkdir()
+    datasets.Dataset.from_dict(rows, kinds).to_parquet(str(tmp_path / "data" / "test-0.parquet"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    torch.save(load_model("cifar-resnet20", pretrained=False).model.state_dict(), tmp_path / "resnet20.th")
+    return tmp_path / "resnet20.th"
+
+
+def script(name: str, monkeypatch: pytest.MonkeyPatch, **constants: Any) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    specification = importlib.util.spec_from_file_location(f"benchmark_{name}", FOLDER / f"{name}.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    monkeypatch.setitem(sys.modules, specification.name, module)
+    specification.loader.exec_module(module)
+    for constant, value in constants.items():
+        monkeypatch.setattr(module, constant, value, raising=constant != "leave_unless_there")
+    monkeypatch.setattr(sys, "argv", [f"{name}.py"])
+    return module
+
+
+def ran(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> str:
+    """What it prints; whether limits are kept says nothing at this size."""
+    assert module.main() in (0, 1)
+    return capsys.readouterr().out
+
+
+def test_norm_overhead(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("norm_overhead", monkeypatch, MODEL="test_resnet", SIZE=32, BATCHES={1: 1})
+    assert "at most 1.10x" in ran(module, capsys)
+
+
+def test_ghost_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("ghost_training", monkeypatch, NETWORKS=(("cifar-resnet20", 32, 8, 1),))
+    assert "ghost:size=16" in ran(module, capsys)
+
+
+def test_training_cost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("training_cost", monkeypatch, BATCH=16, SIZE=8, ROUNDS=1)
+    assert "selfnorm" in ran(module, capsys)
+
+
+def test_mixing_speed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("mixing_speed", monkeypatch, BATCHES={(4, 3, 8, 8): 10}, ROUNDS=1, SEEDS=1)
+    assert "torchvision cutmix" in ran(module, capsys)
+
+
+def test_sweep_cost(
+    data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {
+        "IMAGES": 10,
+        "VALUES": 2,
+        "IMAGES_WITH_VIEWS": 1,
+        "METRICS": ("accuracy",),
+        "CIFAR10": data,
+        "RESNET20": weights,
+    }
+    module = script("sweep_cost", monkeypatch, **sizes, leave_unless_there=lambda: None)
+    assert "race chooses" in ran(module, capsys)
+
+
+def test_lambda_cost(
+    data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from surgeon.measuring.setup import Request
+
+    request = Request(data=str(data), split="test", limit=40)
+    sizes = {"MODEL": "cifar-resnet20", "IMAGES": 40, "VALUES": 2, "ROUNDS": 1, "REQUEST": request, "REAL": True}
+    assert "2 passes per image" in ran(script("lambda_cost", monkeypatch, **sizes, RESNET20=weights), capsys)
+
+
+def test_eval_speed(
+    data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import timm
+
+    torch.save(timm.create_model("test_resnet", num_classes=10).state_dict(), weights)
+    monkeypatch.setattr(timm, "create_model", _with_ten_classes(timm.create_model))
+    sizes = {"MODEL": "test_resnet", "IMAGES": 8, "WORKERS": 1, "ROUNDS": 1, "IMAGENET": data, "LITE0": weights}
+    module = script("eval_speed", monkeypatch, **sizes, SPLIT="test", leave_unless_there=lambda: None)
+    monkeypatch.setattr(module, "in_own_process", lambda name: module.ALTERNATIVES[name]())
+    assert "ratio" in ran(module, capsys)
+
+
+def _with_ten_classes(create: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments, **options: create(*arguments, **{"num_classes": 10, **options})
+
+
+def test_finetune_speed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"MODEL": "test_resnet", "SIZE": 32, "BATCH": 8, "IMAGES": 20, "ROUNDS": 1, "EPOCHS": 1, "CLASSES": 2}
+    module = script("finetune_speed", monkeypatch, **sizes)
+    monkeypatch.setattr(module, "Request", partial(module.Request, workers=0))  # to start processes takes seconds
+    alone = {"num_workers": 0, "persistent_workers": False}
+    create_loader = module.create_loader
+    monkeypatch.setattr(module, "create_loader", lambda *images, **how: create_loader(*images, **how | alone))
+    monkeypatch.setattr(module, "in_own_process", lambda name, folder: module.ALTERNATIVES[name](Path(folder)))
+    assert "surgeon finetune" in ran(module, capsys)
+
+
+def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("memory", monkeypatch, FEW=10, MANY=20)
+
+    def in_process(step: str, path: Path) -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            module.STEPS[step](path)
+        return printed.getvalue()
+
+    monkeypatch.setattr(module, "in_process", in_process)
+    assert "peak resident memory" in ran(module, capsys)
+
+
+def test_startup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    module = script("startup", monkeypatch)
+    for arguments, _, _ in module.COMMANDS.values():
+        if arguments != ["demo"]:  # which trains nothing smaller, and has tests of its own
+            small = ["test_resnet" if word == "resnet152" else word for word in arguments]
+            monkeypatch.chdir(tmp_path)
+            done(*small)
+    monkeypatch.setattr(module, "seconds", lambda *_: 0.1)
+    assert "at most 30 s: ok" in ran(module, capsys)
+
+
+def test_cifar_alpha(
+    data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = script("cifar_alpha", monkeypatch, FILES={"cifar-resnet20": weights.name}, ALPHAS=(0.0, 0.1))
+    module.main(weights.parent, data / "test-0.parquet")
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_interval_coverage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("interval_coverage", monkeypatch)
+    monkeypatch.setattr(module, "PAIRS", module.PAIRS[:1])
+    monkeypatch.setattr(module, "SIZES", (50,))
+    monkeypatch.setattr(sys, "argv", ["interval_coverage.py", "--samples", "2", "--images", "2000"])
+    assert "worst of 1 pairs" in ran(module, capsys)
+
+
+def test_timm_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """All that timm asks, of its smallest network, which is to answer all of it."""
+    module = script("timm_models", monkeypatch, SIZE=32)
+    monkeypatch.setattr(sys, "argv", ["timm_models.py", "test_resnet"])
+    assert module.main() == 0
+    printed = capsys.readouterr().out
+    assert "1 architectures, 10 checks that pass unconverted" in printed
+    assert "and by design 3" in printed
+
+
+# --- together -------------------------------------------------------------------------------------------
+
+
+def names() -> set[str]:
+    return {path.stem for path in FOLDER.glob("*.py")} - HELPERS
+
+
+def test_every_benchmark_has_a_test() -> None:
+    assert {name for name in names() if f"test_{name}" not in globals()} == set()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("crashing", ["", "ghost_training", "memory"])
+def test_make_bench_runs_all_and_fails_if_one_does(crashing: str, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/ran\ntest "$1" != "benchmarks/{crashing}.py"\n')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    stamp = tmp_path / "stamp"
+    stamp.touch()
+    command = ["make", "-C", str(ROOT), "bench", f"PYTHON={python}", f"STAMP={stamp}"]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert (finished.returncode == 0) == (not crashing), finished.stderr
+    assert (f"failed: {crashing}" in finished.stdout) == bool(crashing)
+    ran_ones = {Path(line).stem for line in (tmp_path / "ran").read_text().splitlines()}
+    assert ran_ones == names() - set(LARGE)
