@@ -14,7 +14,7 @@ from pickle import UnpicklingError
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError, did_you_mean, listing
 
 FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
@@ -165,3 +165,23 @@ def check_repository(name: str) -> None:
             f"{name!r} is not a repository's name.",
             "Write owner/name: letters, digits, '-', '_' and '.', no '--' or '..', at most 96 characters.",
         )
+
+
+def timm_refusal(name: str, error: RuntimeError, pretrained: bool) -> SurgeonError:
+    """Why timm did not build a network: there are no such weights, or something that only timm can tell."""
+    import timm
+
+    reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+    if ":" in name:  # a folder, or a repository on the hub
+        return SurgeonError(f"timm cannot build {name!r}: {reason}.")
+    architecture, _, tag = name.partition(".")
+    tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
+    if tag and tag not in tags:
+        hint = did_you_mean(tag, tags) or f"Known tags: {listing(tags)}."
+        return SurgeonError(f"{architecture!r} has no pretrained weights tagged {tag!r}.", hint)
+    if pretrained and not tags:
+        return NoWeightsError(
+            f"There are no pretrained weights for {name!r}.",
+            "Pass --weights FILE, or --no-pretrained for random ones.",
+        )
+    return SurgeonError(f"timm cannot build {name!r}: {reason}.")

@@ -13,14 +13,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from surgeon.core.errors import SurgeonError, did_you_mean, listing
+from surgeon.core.errors import SurgeonError
 from surgeon.core.reading import shortened
 from surgeon.models.allocation import bounded_by
 from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into, other_class_count
 from surgeon.models.history import History, Step
-from surgeon.models.hub import NoWeightsError, careful, local_name, not_loaded, stop_waiting_for_unreachable_hub
+from surgeon.models.hub import (
+    NoWeightsError,
+    careful,
+    local_name,
+    not_loaded,
+    stop_waiting_for_unreachable_hub,
+    timm_refusal,
+)
 from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
 from surgeon.models.weights import read_weights
@@ -223,7 +230,7 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
     except (OSError, UnpicklingError) as error:
         raise not_loaded(name, error, pretrained) from error
     except RuntimeError as error:
-        raise _timm_refusal(name, error, pretrained) from error
+        raise timm_refusal(name, error, pretrained) from error
     except (ValueError, TypeError, LookupError, AttributeError, AssertionError, SafetensorError) as error:
         if not place:
             raise
@@ -261,24 +268,6 @@ def timm_preprocessing(config: dict[str, Any]) -> Preprocessing:
         interpolation=config["interpolation"],
         crop_pct=config["crop_pct"],
     )
-
-
-def _timm_refusal(name: str, error: RuntimeError, pretrained: bool) -> SurgeonError:
-    import timm
-
-    if ":" in name:  # a folder, or a repository on the hub
-        return SurgeonError(f"timm cannot build {name!r}: {_first_line(error)}.")
-    architecture, _, tag = name.partition(".")
-    tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
-    if tag and tag not in tags:
-        hint = did_you_mean(tag, tags) or f"Known tags: {listing(tags)}."
-        return SurgeonError(f"{architecture!r} has no pretrained weights tagged {tag!r}.", hint)
-    if pretrained and not tags:
-        return NoWeightsError(
-            f"There are no pretrained weights for {name!r}.",
-            "Pass --weights FILE, or --no-pretrained for random ones.",
-        )
-    return SurgeonError(f"timm cannot build {name!r}: {_first_line(error)}.")
 
 
 def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
