@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from surgeon.augment.pipeline import mixer
-    from surgeon.checkpoint.folder import load, save
+    from surgeon.checkpoint.reading import load
+    from surgeon.checkpoint.writing import save
     from surgeon.commands.export.api import export
     from surgeon.commands.finetune.api import finetune
     from surgeon.commands.sweep.api import sweep
@@ -60,11 +61,11 @@ _HOMES = {
     "finetune": "surgeon.commands.finetune.api",
     "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",
-    "load": "surgeon.checkpoint.folder",
+    "load": "surgeon.checkpoint.reading",
     "merge_branches": "surgeon.surgery.branches",
     "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",
-    "save": "surgeon.checkpoint.folder",
+    "save": "surgeon.checkpoint.writing",
     "sweep": "surgeon.commands.sweep.api",
 }
 

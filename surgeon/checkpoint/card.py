@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from surgeon.checkpoint import markdown
 from surgeon.checkpoint.card_header import card_metadata, metadata_for, title
 from surgeon.checkpoint.record import Surgery
+from surgeon.checkpoint.sentences import in_sentences
 from surgeon.core.errors import listing
+from surgeon.models.history import History, is_fully_known, what_changed_weights
 from surgeon.norms import norms
 from surgeon.surgery.plan import ResolvedPlan
 
@@ -26,14 +28,14 @@ import surgeon  # of the package norm-surgeon
 ```
 
 {plain_note}
-{findings}
+{history}
 | | |
 |---|---|
 | base weights | {weights} |
 | sha256 of the base weights | {sha256} |
 | rewritten layers | {layers} |
 {units}| temperature | {temperature} |
-{parity}{preprocessing}
+{preprocessing}
 
 `surgeon verify {folder}` checks all of this again.
 """
@@ -51,7 +53,7 @@ import timm
 
 model = timm.create_model("local-dir:{folder}", pretrained=True){or_on_the_hub}
 ```
-{findings}
+{history}
 | | |
 |---|---|
 | base weights | {weights} |
@@ -67,7 +69,6 @@ _HAS_MORE_STATE = (
     "Parameters of the original keep their names, but {names} added others: the weights load into the unconverted "
     "network only with `strict=False`, which leaves the added ones out{consequence}."
 )
-_DIFFERENCE = "difference from the original at the identity setting"
 _LOADS_PLAINLY = (
     "Parameters keep their original names: the weights also load into the unconverted network, "
     "which then predicts {how}."
@@ -83,7 +84,7 @@ _FOLDER = "path/to/this/folder"
 _OR_ON_THE_HUB = '  # or "hf-hub:OWNER/NAME", if that is where it is'
 
 
-def model_card(folder: str, surgery: Surgery, parity: float | None, licence: str | None = None) -> str:
+def model_card(folder: str, surgery: Surgery, licence: str | None = None) -> str:
     """The card as Markdown with the hub's metadata; `licence` is that of the base weights, where it is known."""
     plan = surgery.plan
     kinds = Counter(operation.source for operation in plan.operations)
@@ -92,14 +93,13 @@ def model_card(folder: str, surgery: Surgery, parity: float | None, licence: str
         name=markdown.name(title(folder, surgery)),
         metadata=card_metadata(folder, surgery, licence).to_yaml(),
         what=_what(_network(surgery), plan),
-        plain_note=_plain_note(plan, kinds, any("ine-tuned on " in sentence for sentence in surgery.findings)),
+        plain_note=_plain_note(plan, kinds, surgery.history),
         weights=markdown.name(surgery.base_weights.origin),
         sha256=_sha256(surgery),
-        findings=_list(surgery.findings),
+        history=_list(in_sentences(surgery.history)),
         temperature=f"logits are divided by {surgery.temperature:.4f}" if surgery.temperature else "none",
         layers=", ".join(f"{number} {markdown.name(kind)}" for kind, number in kinds.items()) or "none",
         units=f"| inserted units | {units} |\n" if (units := _units(plan)) else "",
-        parity="" if parity is None else f"| {_DIFFERENCE} | {parity:.1e} (relative) |\n",
         preprocessing=_input(surgery),
         loading=loading.format(folder=_FOLDER, or_on_the_hub=_OR_ON_THE_HUB),
         folder=_FOLDER,
@@ -117,7 +117,7 @@ def plain_card(folder: str, surgery: Surgery, licence: str | None = None) -> str
         else "",
         weights=markdown.name(surgery.base_weights.origin),
         sha256=_sha256(surgery),
-        findings=_list(surgery.findings),
+        history=_list(in_sentences(surgery.history)),
         preprocessing=_input(surgery),
         folder=_FOLDER,
         or_on_the_hub=_OR_ON_THE_HUB,
@@ -139,9 +139,9 @@ def _sha256(surgery: Surgery) -> str:
     return markdown.code(surgery.base_weights.sha256) if surgery.base_weights.sha256 else "not recorded"
 
 
-def _list(findings: Sequence[str]) -> str:
-    sentences = "".join(f"- {markdown.sentence(sentence)}\n" for sentence in findings)
-    return f"\n{sentences}" if sentences else ""
+def _list(texts: Sequence[str]) -> str:
+    entries = "".join(f"- {markdown.sentence(text)}\n" for text in texts)
+    return f"\n{entries}" if entries else ""
 
 
 def _input(surgery: Surgery) -> str:
@@ -162,7 +162,7 @@ def _units(plan: ResolvedPlan) -> str:
     return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
 
-def _plain_note(plan: ResolvedPlan, kinds: Counter[str], trained: bool) -> str:
+def _plain_note(plan: ResolvedPlan, kinds: Counter[str], history: History) -> str:
     """What becomes of the weights in the unconverted network."""
     if any("GroupNorm" in kind for kind in kinds):
         return _HAS_MORE_BUFFERS
@@ -172,6 +172,13 @@ def _plain_note(plan: ResolvedPlan, kinds: Counter[str], trained: bool) -> str:
     learning = list(dict.fromkeys(i.unit.name for i in plan.insertions if i.unit.variant().learns))
     added, away = [*added, *learning], away or bool(learning)
     if not added:
-        return _LOADS_PLAINLY.format(how="as the layers were trained" if trained else "as the original did")
+        return _LOADS_PLAINLY.format(how=_how_unconverted(history))
     consequence = ": once trained, it then predicts otherwise" if away else " and predicts as the main branch does"
     return _HAS_MORE_STATE.format(names=listing(f"`{name}`" for name in added), consequence=consequence)
+
+
+def _how_unconverted(history: History) -> str:
+    """How the weights predict in the unconverted network: as the original did only if nothing has changed them."""
+    if changed := what_changed_weights(history):
+        return f"with the {listing(changed)} weights"
+    return "as the original did" if is_fully_known(history) else "without the rewrites"

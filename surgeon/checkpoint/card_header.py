@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import math
 
 from huggingface_hub import EvalResult, ModelCardData
 
 from surgeon.checkpoint.record import Surgery
 from surgeon.core.errors import printable
-from surgeon.data.presets import PRESETS
+from surgeon.models.history import DataKind, History, last_test, training_data
 from surgeon.models.hub import hub_name
 from surgeon.surgery.plainness import predicts_unconverted
-
-# Sentences that fine-tuning leaves in the record (surgeon/commands/finetune/finishing.py).
-_TRAINED_ON = re.compile(r"Fine-tuned on (?P<data>.+): [\d,]+ images?\.")
-_ON_THE_HUB = re.compile(r"hf:(?P<name>(?:[\w.-]+/)?[\w.-]+)(?::\S+)?")
-_TESTED = re.compile(r"Test: (?P<percent>[\d.]+)% of [\d,]+ images?\.")
 
 
 def title(folder: str, surgery: Surgery) -> str:
@@ -25,8 +19,8 @@ def title(folder: str, surgery: Surgery) -> str:
     if source is None:
         return printable(folder)
     network = origin if hub_name(origin) == f"timm/{origin}" else source.architecture
-    trained = next(filter(None, map(_TRAINED_ON.fullmatch, surgery.findings)), None)
-    return printable(f"{network}, fine-tuned on {trained['data'].removeprefix('hf:')}" if trained else network)
+    trained = training_data(surgery.history)
+    return printable(f"{network}, fine-tuned on {trained[-1].name}" if trained else network)
 
 
 def card_metadata(folder: str, surgery: Surgery, licence: str | None = None) -> ModelCardData:
@@ -47,13 +41,12 @@ def _is_plain(surgery: Surgery) -> bool:
 
 def metadata_for(library: str, folder: str, surgery: Surgery, licence: str | None) -> ModelCardData:
     """Of the card of a network that is loaded with a library."""
-    trained = _training_data(surgery.findings)
-    results = _test_results(surgery.findings)
+    results = _test_results(surgery.history)
     return ModelCardData(
         library_name=library,
         license=licence,
         base_model=hub_name(surgery.base_weights.origin),
-        datasets=[trained] if trained and "/" in trained else None,
+        datasets=[data.hub for data in training_data(surgery.history) if data.hub is not None] or None,
         metrics=["accuracy"] if results else None,
         pipeline_tag="image-classification",
         tags=["batch-normalization", "norm-surgeon"],
@@ -62,32 +55,22 @@ def metadata_for(library: str, folder: str, surgery: Surgery, licence: str | Non
     )
 
 
-def _training_data(findings: Sequence[str]) -> str | None:
-    """What fine-tuning learned from, by its name on the hub or in surgeon; None for files of one's own."""
-    for sentence in findings:
-        if found := _TRAINED_ON.fullmatch(sentence):
-            data = found["data"]
-            if data in PRESETS:
-                return PRESETS[data].hub
-            if on_the_hub := _ON_THE_HUB.fullmatch(data):
-                return on_the_hub["name"]
-            return data if data == "digits" else None
-    return None
-
-
-def _test_results(findings: Sequence[str]) -> list[EvalResult]:
-    """The accuracy on test images that fine-tuning has measured, if it is known on which."""
-    data = _training_data(findings)
-    tested = next(filter(None, map(_TESTED.fullmatch, findings)), None)
-    if data is None or tested is None:
+def _test_results(history: History) -> list[EvalResult]:
+    """The accuracy of the network as it is, if it was tested on images that others know."""
+    tested = last_test(history)
+    accuracy = tested.figures.values.get("accuracy") if tested is not None else None
+    if tested is None or accuracy is None or not math.isfinite(accuracy):
+        return []
+    data = tested.images.data
+    if (name := data.hub or (data.name if data.kind is DataKind.BUNDLED else None)) is None:
         return []
     return [
         EvalResult(
             task_type="image-classification",
-            dataset_type=data,
-            dataset_name=data,
-            dataset_split="test",
+            dataset_type=name,
+            dataset_name=name,
+            dataset_split=tested.images.split,
             metric_type="accuracy",
-            metric_value=round(float(tested["percent"]) / 100, 6),
+            metric_value=round(accuracy, 6),
         )
     ]

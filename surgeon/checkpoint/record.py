@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -13,17 +13,22 @@ from torch import Tensor
 
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.core.reading import parse_json, read_bounded, shortened
+from surgeon.models.history import History
 from surgeon.models.sources import BaseWeights, ModelSource, Preprocessing
 from surgeon.models.timm_folder import read_config
 from surgeon.surgery.branches import Mixing
 from surgeon.surgery.plan import ResolvedPlan
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+BEFORE_HISTORY = 1
+"""The schema of records that tell what was found in sentences."""
 WEIGHTS, CONFIG, SURGERY, CARD = "model.safetensors", "config.json", "surgery.json", "README.md"
 PLAIN_FILES = (WEIGHTS, CONFIG, CARD)
 """Of a network for timm alone."""
 MOST_RECORD_BYTES = 1 << 24
 """A record names every rewritten layer, class and, where alpha is one per channel, channel: that takes 1 MB."""
+LONGEST_REASON = 300
+"""Of what is told of a damaged record, which may quote it."""
 
 
 class BranchMix(BaseModel):
@@ -38,7 +43,8 @@ class BranchMix(BaseModel):
 class Surgery(BaseModel):
     """What was done to which network."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Only figures of the history may be infinite; JSON has no word for that.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="strings")
 
     schema_version: int = SCHEMA_VERSION
     surgeon_version: str
@@ -51,8 +57,8 @@ class Surgery(BaseModel):
     """How predictions mix the branches of a split network; without it, the main branch predicts."""
     temperature: Annotated[float, Field(gt=0)] | None = None
     """What the logits are divided by."""
-    findings: tuple[str, ...] = ()
-    """What was measured when the settings were chosen, in sentences."""
+    history: History = ()
+    """What was done to the network, in order."""
 
 
 class SurgeryFile(Surgery):
@@ -61,7 +67,7 @@ class SurgeryFile(Surgery):
     files: dict[str, str]
 
     def surgery(self) -> Surgery:
-        return Surgery(**self.model_dump(exclude={"files"}))
+        return Surgery(**{name: value for name, value in self if name != "files"})
 
 
 def sha256_of(path: Path) -> str:
@@ -90,8 +96,10 @@ def find_problems(folder: Path) -> list[str]:
         return [error.message]
     problems = []
     try:
-        embedded = _embedded_surgery(folder / WEIGHTS)
-        stated = parse_json(record.surgery().model_dump_json())
+        # As JSON, in which a figure that is not a number equals itself.
+        embedded, stated = (
+            parse_json(one.model_dump_json()) for one in (_embedded_surgery(folder / WEIGHTS), record.surgery())
+        )
         if embedded != stated:
             problems.append(_first_difference(stated, embedded))
     except SurgeonError as error:
@@ -129,16 +137,37 @@ def _parse(path: Path) -> SurgeryFile:
         raise SurgeonError(
             f"{path} was written by a newer surgeon (schema {version}; this one reads {SCHEMA_VERSION}): update it."
         )
+    return _validated(SurgeryFile, content, f"{path} is not a valid surgery record")
+
+
+T = TypeVar("T", bound=Surgery)
+
+
+def _validated(kind: type[T], content: Any, problem: str) -> T:
+    """A record of any schema, or what is wrong with it."""
     try:
-        record = SurgeryFile.model_validate(content)
+        record = kind.model_validate(_with_history(content))
         record.model_dump_json()  # which a text can be kept from by half a character
         return record
     except PydanticSerializationError as error:
-        raise SurgeonError(f"{path} is not a valid surgery record: it holds text that is not Unicode.") from error
+        raise SurgeonError(f"{problem}: it holds text that is not Unicode.") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise SurgeonError(f"{path} is not a valid surgery record: {where or 'the file'}: {first['msg']}.") from error
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise SurgeonError(f"{problem}: {where[:LONGEST_REASON]}: {first['msg'][:LONGEST_REASON]}.") from error
+
+
+def _with_history(content: Any) -> Any:
+    """A record of an earlier schema as one of this: its sentences become the first step of the history.
+
+    Also without any, since what such a record told of fine-tuning was lost when the network was saved again.
+    """
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if not isinstance(version, int) or version > BEFORE_HISTORY or "history" in content:
+        return content
+    others = {name: value for name, value in content.items() if name != "findings"}
+    findings, written_by = content.get("findings", []), content.get("surgeon_version")
+    return {**others, "history": [{"kind": "earlier", "surgeon_version": written_by, "findings": findings}]}
 
 
 def metadata_of(path: Path) -> dict[str, str]:
@@ -157,7 +186,7 @@ def _unreadable(path: Path, error: Exception) -> SurgeonError:
     )
 
 
-def _embedded_surgery(path: Path) -> Any:
+def _embedded_surgery(path: Path) -> Surgery:
     metadata = metadata_of(path)
     if "surgeon" not in metadata:
         raise SurgeonError(f"{path} carries no surgery record: it was replaced by another file.")
@@ -167,12 +196,7 @@ def _embedded_surgery(path: Path) -> Any:
         content = parse_json(metadata["surgeon"])
     except ValueError as error:
         raise SurgeonError(f"The surgery record inside {path} is damaged ({error}).") from error
-    if not isinstance(content, dict):
-        return content
-    # What a file written before has no entry for is as by default.
-    if isinstance(content.get("plan"), dict):
-        content["plan"] = {"insertions": [], **content["plan"]}
-    return {"class_names": None, "mix": None, "temperature": None, "findings": [], **content}
+    return _validated(Surgery, content, f"The surgery record inside {path} is damaged")
 
 
 def _first_difference(edited: Any, written: Any, where: str = "") -> str:

@@ -41,9 +41,7 @@ def perform_conversion(
     plan = ResolvedPlan(operations=planned.operations, insertions=planned.insertions)
     proof = rewrite(loaded, plan)
     weights = loaded.origin.weights
-    checkpoint.save(
-        loaded.model, destination, origin=loaded.origin, parity=proof.identity_difference, overwrite=overwrite
-    )
+    checkpoint.save_checkpoint(loaded, destination, overwrite=overwrite)
     return planned.model_copy(
         update={
             "weights": weights,

@@ -23,9 +23,11 @@ from surgeon.measuring.error_analysis import break_down
 from surgeon.measuring.predicting import score
 from surgeon.measuring.setup import Request, Task, prepare
 from surgeon.metrics import Scores, intervals, metrics, summarise
+from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
 from surgeon.results import AgainstOneView, Evaluation
+from surgeon.results.steps import figures_of, images_of
 from surgeon.surgery.branches import prediction_by
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -172,15 +174,19 @@ def _against(one_view: _Measured, measured: _Measured) -> AgainstOneView:
 def _save(loaded: LoadedModel, result: Evaluation, decision: Decision, folder: Path) -> None:
     """The network as it is, with the fitted temperature on top of the one it may have if that was decided."""
     figures = result.metrics
-    if decision.stored and figures.temperature is not None:
+    assert figures.temperature is not None
+    if decision.stored:
         set_temperature(loaded.model, (temperature_of(loaded.model) or 1.0) * figures.temperature)
-    finding = (
-        f"{result.data}, split {result.split}, {figures.images:,} images: a temperature of {figures.temperature:.4f}, "
-        f"fitted on them, takes the cross-entropy from {figures.cross_entropy:.4f} to "
-        f"{figures.scaled_cross_entropy:.4f}."
+    fitted = TemperatureFitted(
+        fitted_on=images_of(result.data, result.split, figures.images),
+        temperature=figures.temperature,
+        stored=decision.stored,
+        forced=decision.forced,
+        gain=result.temperature_gain,
+        before=figures_of(figures),
+        warnings=result.warnings,
     )
-    findings = (finding, *result.warnings, decision.reason)
-    checkpoint.save(loaded.model, folder, origin=loaded.origin, findings=findings, overwrite=True)
+    checkpoint.save_checkpoint(loaded, folder, fitted, overwrite=True)
 
 
 def _write(kept: list[tuple[Tensor, Batch]], path: Path) -> None:

@@ -20,6 +20,7 @@ from surgeon.measuring.setup import Request, Task, prepare
 from surgeon.metrics import Scores, metrics, summarise
 from surgeon.models.sources import LoadedModel, example_inputs
 from surgeon.results import Merging
+from surgeon.results.steps import merged
 from surgeon.surgery.branches import merge_branches, mix_branches, mix_of, split_layers
 
 COMPARED = ("accuracy", "cross-entropy", "scaled-cross-entropy")
@@ -47,8 +48,7 @@ def run_merging(
     mix_branches(two_passes, share)
     loaded.model = merge_branches(loaded.model, share)
     measured = _measure(loaded, two_passes, request, progress) if request is not None else {}
-    checkpoint.save(loaded.model, destination, origin=loaded.origin, overwrite=overwrite)
-    return Merging(
+    merging = Merging(
         model=loaded.name,
         share=share,
         layers=len(layers),
@@ -57,6 +57,8 @@ def run_merging(
         output=str(destination),
         **measured,
     )
+    checkpoint.save_checkpoint(loaded, destination, merged(merging), overwrite=overwrite)
+    return merging
 
 
 def _notes(layers: Iterable[SurgicalNorm], share: float) -> tuple[str, ...]:
@@ -82,14 +84,16 @@ def _measure(loaded: LoadedModel, two_passes: nn.Module, request: Request, progr
     """Both networks on the same images."""
     task = prepare(loaded, request)
     two_passes.to(task.device)
-    merged, average = (
+    folded, average = (
         _score(task, model, label, progress)
         for model, label in ((task.model, "merged"), (two_passes, "average of two passes"))
     )
     return {
-        "merged": summarise(merged),
+        "data": request.data,
+        "split": task.image_set.split,
+        "merged": summarise(folded),
         "two_passes": summarise(average),
-        "gains": tuple(gain_over(average, merged, metrics[name]) for name in COMPARED),
+        "gains": tuple(gain_over(average, folded, metrics[name]) for name in COMPARED),
     }
 
 

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict
 import surgeon
 from surgeon.checkpoint.card import addressed, model_card
 from surgeon.checkpoint.card_header import card_metadata
-from surgeon.checkpoint.folder import licence_of
 from surgeon.checkpoint.record import (
     CARD,
     CONFIG,
@@ -26,6 +25,7 @@ from surgeon.checkpoint.record import (
     read_surgery,
     sha256_of,
 )
+from surgeon.checkpoint.writing import licence_of
 from surgeon.core.bounded_yaml import parse_yaml
 from surgeon.core.errors import ExitCode, SurgeonError, listing
 from surgeon.core.reading import read_bounded
@@ -76,7 +76,7 @@ def card_of(folder: Path) -> Card:
     return Card(
         checkpoint=str(folder),
         metadata=card_metadata(name, surgery, licence).to_dict(),  # type: ignore[no-untyped-call]
-        text=model_card(name, surgery, None, licence).rstrip() + "\n",
+        text=model_card(name, surgery, licence).rstrip() + "\n",
     )
 
 

@@ -25,6 +25,7 @@ class Decision:
 
     stored: bool
     reason: str
+    forced: bool = False
 
 
 def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = False) -> Decision:
@@ -46,7 +47,7 @@ def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = Fal
     else:
         why = "its gain is within noise" if gain.within_noise else "it is worse"
     if force:
-        return Decision(True, f"{setting} is stored because of --force, although {why}, {measured}.")
+        return Decision(True, f"{setting} is stored because of --force, although {why}, {measured}.", forced=True)
     return Decision(False, f"{setting} is not stored: {why}, {measured}.")
 
 

@@ -28,7 +28,20 @@ WHOLE = "all"  # the split of a source that has none
 
 
 class MissingSplitError(SurgeonError):
-    """A data set does not have the split that is asked for."""
+    """A data set does not have the split that is asked for.
+
+    Args:
+        message: What is missing.
+        splits: Those that there are; none if the data are not divided.
+    """
+
+    def __init__(self, message: str, splits: Sequence[str]) -> None:
+        self.splits = tuple(splits)
+        super().__init__(message, self.hint_for("--split"))
+
+    def hint_for(self, option: str) -> str:
+        """What to do with the option by which the split was asked for."""
+        return f"Pass {option} with one of: {listing(self.splits)}." if self.splits else f"Leave {option} out."
 
 
 def open_data(
@@ -87,9 +100,9 @@ def choose_split(wanted: str | None, existing: Iterable[str], name: str) -> str:
         if candidate in splits:
             return candidate
     if splits == [WHOLE]:
-        raise MissingSplitError(f"{name!r} has no splits, so there is no {wanted!r}.", "Leave --split out.")
+        raise MissingSplitError(f"{name!r} has no splits, so there is no {wanted!r}.", ())
     problem = f"There is no split {wanted!r} in {name!r}" if wanted else f"{name!r} has no test or validation split"
-    raise MissingSplitError(f"{problem}.", f"Pass --split with one of: {listing(splits)}.")
+    raise MissingSplitError(f"{problem}.", splits)
 
 
 # Digits and folders -----------------------------------------------------------------------------

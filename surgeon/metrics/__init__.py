@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from surgeon.core.presentation import Presentation, plain
-from surgeon.metrics.base import Metric, in_order, metrics, register
+from surgeon.metrics.base import Metric, in_order, metrics, presentation_of, register
 
 if TYPE_CHECKING:
     from surgeon.metrics.accumulator import ImageScores, Scores
@@ -45,6 +45,7 @@ __all__ = [
     "intervals",
     "metrics",
     "plain",
+    "presentation_of",
     "proportion_interval",
     "register",
     "summarise",

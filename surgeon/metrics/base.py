@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from surgeon.core.entry import Entry, summary_of
 from surgeon.core.errors import ExitCode, SurgeonError
-from surgeon.core.presentation import Presentation
+from surgeon.core.presentation import Presentation, plain
 from surgeon.core.registry import Registry
 from surgeon.core.specs import Options
 
@@ -161,3 +161,8 @@ def _naming(name: str, compute: Callable[[ImageScores], R]) -> Callable[[ImageSc
             ) from error
 
     return run
+
+
+def presentation_of(name: str) -> Presentation:
+    """How a metric is shown, as it says itself; of any other number, and of a metric that is not installed, plainly."""
+    return metrics[name].shown if name in metrics else plain(name)

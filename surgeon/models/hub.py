@@ -14,7 +14,7 @@ from pickle import UnpicklingError
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError, did_you_mean, listing
 
 FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
@@ -100,6 +100,10 @@ def cached_file(repository: str, file: str, revision: str | None) -> Path | None
     return Path(path) if isinstance(path, str) else None
 
 
+class NoWeightsError(SurgeonError):
+    """There are no pretrained weights to be had: a file of them has to be named."""
+
+
 def not_loaded(name: str, error: Exception, pretrained: bool) -> SurgeonError:
     """Why a network's weights or settings could not be had, and what to do."""
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
@@ -125,7 +129,7 @@ def not_loaded(name: str, error: Exception, pretrained: bool) -> SurgeonError:
             "Name the architecture itself, or a local copy of the folder.",
             ExitCode.FAILED,
         )
-    return SurgeonError(
+    return NoWeightsError(
         f"The pretrained weights of {name!r} could not be loaded: {unreachable}.",
         "Pass a local file with --weights FILE, or use --no-pretrained for random weights.",
         ExitCode.FAILED,
@@ -166,3 +170,23 @@ def check_repository(name: str) -> None:
             f"{name!r} is not a repository's name.",
             "Write owner/name: letters, digits, '-', '_' and '.', no '--' or '..', at most 96 characters.",
         )
+
+
+def timm_refusal(name: str, error: RuntimeError, pretrained: bool) -> SurgeonError:
+    """Why timm did not build a network: there are no such weights, or something that only timm can tell."""
+    import timm
+
+    reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+    if ":" in name:  # a folder, or a repository on the hub
+        return SurgeonError(f"timm cannot build {name!r}: {reason}.")
+    architecture, _, tag = name.partition(".")
+    tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
+    if tag and tag not in tags:
+        hint = did_you_mean(tag, tags) or f"Known tags: {listing(tags)}."
+        return SurgeonError(f"{architecture!r} has no pretrained weights tagged {tag!r}.", hint)
+    if pretrained and not tags:
+        return NoWeightsError(
+            f"There are no pretrained weights for {name!r}.",
+            "Pass --weights FILE, or --no-pretrained for random ones.",
+        )
+    return SurgeonError(f"timm cannot build {name!r}: {reason}.")

@@ -14,13 +14,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from surgeon.core.errors import SurgeonError, did_you_mean, listing
+from surgeon.core.errors import SurgeonError
 from surgeon.core.reading import shortened
 from surgeon.models.allocation import bounded_by
 from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into, other_class_count
-from surgeon.models.hub import careful, local_name, not_loaded, not_waiting_for_hub
+from surgeon.models.history import History, Step
+from surgeon.models.hub import (
+    NoWeightsError,
+    careful,
+    local_name,
+    not_loaded,
+    not_waiting_for_hub,
+    timm_refusal,
+)
 from surgeon.models.names import architecture_names, check_model_name
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
 from surgeon.models.weights import read_weights
@@ -73,8 +81,12 @@ class Origin(Record):
     class_names: tuple[str, ...] | None = None
     """Of the outputs, where they are known."""
     notes: tuple[str, ...] = ()
-    findings: tuple[str, ...] = ()
-    """What a checkpoint tells of how it came about."""
+    history: History = ()
+    """What has been done to it, in order."""
+
+    def after(self, *steps: Step) -> Origin:
+        """The same with more steps."""
+        return self.model_copy(update={"history": (*self.history, *steps)})
 
 
 @dataclass
@@ -85,11 +97,22 @@ class LoadedModel:
     model: nn.Module
     origin: Origin
 
+    def note(self, *steps: Step) -> None:
+        """Add to the history what was done to the network."""
+        self.origin = self.origin.after(*steps)
+        self.model.origin = self.origin  # type: ignore[assignment]
+
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """Of the outputs, where they are known: to us, or to timm."""
         names = self.origin.class_names or (getattr(self.model, "pretrained_cfg", None) or {}).get("label_names")
         return tuple(map(str, names)) if isinstance(names, list | tuple) and names else None
+
+
+def note_on(model: nn.Module, step: Step) -> None:
+    """Add to the history of a network in memory, wherever it came from."""
+    known: Origin = getattr(model, "origin", None) or Origin()
+    model.origin = known.after(step)  # type: ignore[assignment]
 
 
 def load_model(
@@ -173,7 +196,7 @@ def _from_folder(name: str, pretrained: bool, arguments: dict[str, Any]) -> Load
 def _from_catalog(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
     entry = CATALOG[name]
     if pretrained:
-        raise SurgeonError(
+        raise NoWeightsError(
             f"There are no pretrained weights for {name!r}.",
             "Pass --weights FILE, or --no-pretrained for random ones.",
         )
@@ -208,7 +231,7 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
     except (OSError, UnpicklingError) as error:
         raise not_loaded(name, error, pretrained) from error
     except RuntimeError as error:
-        raise _timm_refusal(name, error) from error
+        raise timm_refusal(name, error, pretrained) from error
     except (ValueError, TypeError, LookupError, AttributeError, AssertionError, SafetensorError) as error:
         if not place:
             raise
@@ -248,29 +271,13 @@ def timm_preprocessing(config: dict[str, Any]) -> Preprocessing:
     )
 
 
-def _timm_refusal(name: str, error: RuntimeError) -> SurgeonError:
-    import timm
-
-    architecture, _, tag = name.partition(".")
-    tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
-    if tag and "tag" in str(error):
-        hint = did_you_mean(tag, tags) or f"Known tags: {listing(tags)}."
-        return SurgeonError(f"{architecture!r} has no pretrained weights tagged {tag!r}.", hint)
-    if "pretrained" in str(error).lower():
-        return SurgeonError(
-            f"There are no pretrained weights for {name!r}.",
-            "Pass --weights FILE, or --no-pretrained for random ones.",
-        )
-    return SurgeonError(f"timm cannot build {name!r}: {str(error).splitlines()[0]}.")
-
-
 def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) -> LoadedModel:
     from torchvision import models
 
     architecture = name.removeprefix("torchvision:")
     best = getattr(models.get_model_weights(architecture), "DEFAULT", None)
     if pretrained and best is None:
-        raise SurgeonError(
+        raise NoWeightsError(
             f"There are no pretrained weights for {name!r}.",
             "Pass --weights FILE, or --no-pretrained for random ones.",
         )

@@ -8,7 +8,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from surgeon.core.errors import count, listing
-from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation, plain
+from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation
+from surgeon.metrics import presentation_of
 
 if TYPE_CHECKING:
     from surgeon.models.sources import Preprocessing
@@ -36,10 +37,8 @@ DROPPED = "dropped early: estimated from the images it saw"
 
 
 def shown(metric_name: str) -> Presentation:
-    """How a metric is shown, as it says itself; of any other number, and of a metric that is not installed, plainly."""
-    from surgeon.metrics import metrics
-
-    return metrics[metric_name].shown if metric_name in metrics else plain(metric_name)
+    """How a metric is shown."""
+    return presentation_of(metric_name)
 
 
 def label(metric_name: str) -> str:

@@ -18,6 +18,9 @@ class Merging(Result):
     layers: int
     probability_shift: float | None
     """Largest difference of a probability from the average of two passes, on random images."""
+    data: str | None = None
+    """Whose images the merged network was measured on, if any."""
+    split: str | None = None
     two_passes: Metrics | None = None
     """Of the average of both branches' predictions, on images if there are any."""
     merged: Metrics | None = None

@@ -102,6 +102,8 @@ class Sweep(Result):
     kept: str | None = None
     """The name of the setting that the network is left at, and that `--apply` stores: the best one if its gain is
     beyond noise (or it was forced), else the original."""
+    forced: bool = False
+    """Whether it is kept although its gain may be noise."""
     decision: str = ""
     """Why, in a sentence."""
     learned: tuple[Learned, ...] = ()

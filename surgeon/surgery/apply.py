@@ -15,6 +15,8 @@ from surgeon.core.private import children_of, compiled_from
 from surgeon.inserts import inserts
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.models.history import Converted
+from surgeon.models.sources import note_on
 from surgeon.norms import NormConfig, norms
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.inserting import carry_over, insert_units
@@ -68,6 +70,8 @@ def convert(
     if plan.operations and inputs is not None:
         with refusing_replaced_layers(converted, surgical_layers(converted)):
             evaluate_once(converted, inputs)
+    step = Converted(rewrites=plan.summary(), layers=len(plan.operations), units=len(plan.insertions))
+    note_on(converted, step)
     return converted
 
 

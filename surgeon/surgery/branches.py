@@ -15,7 +15,10 @@ from surgeon.core.private import hooks_of, remove_hooks
 from surgeon.layers.branches import Branch, Router
 from surgeon.layers.statistics import Statistics, share_within_groups
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.models.history import Merged
+from surgeon.models.sources import note_on
 from surgeon.norms import norms_with
+from surgeon.surgery.apply import current_plan
 from surgeon.surgery.plan import ResolvedPlan
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -129,6 +132,12 @@ def mix_of(model: nn.Module) -> MixBranches | None:
     return next(iter(hooks_of(model, MixBranches)), None)
 
 
+def settings_of(model: nn.Module) -> tuple[ResolvedPlan, float | None]:
+    """What a sweep may change: the options of rewrites, and the share of the auxiliary branch."""
+    mix = mix_of(model)
+    return current_plan(model), None if mix is None else mix.share
+
+
 def prediction_by(model: nn.Module) -> str | None:
     """Which branch a split network predicts by, in words; None for a network that has only one."""
     layer = next((layer for layer in surgical_layers(model).values() if layer.aux is not None), None)
@@ -154,6 +163,7 @@ def merge_branches(model: nn.Module, share: float) -> nn.Module:
     for name in norms_with(lambda config: config.branch_augments):
         plan = plan.without(name)
     model.surgery = plan  # type: ignore[assignment]
+    note_on(model, Merged(share=share, layers=len(layers)))
     return model
 
 

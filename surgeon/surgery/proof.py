@@ -14,6 +14,7 @@ from surgeon.core.errors import ExitCode, SurgeonError, count, listing
 from surgeon.inserts import Effect
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import surgical_layers
+from surgeon.models.history import Converted
 from surgeon.models.sources import BaseWeights, LoadedModel, example_inputs
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, install_everywhere
@@ -45,7 +46,19 @@ def rewrite(loaded: LoadedModel, plan: ResolvedPlan) -> Proof:
     proof = _compare(model, whole, moving, before, inputs) if before is not None and inputs is not None else Proof()
     loaded.model = model
     loaded.origin = loaded.origin.model_copy(update={"weights": hashed})
+    loaded.note(converted(plan, proof))
     return proof
+
+
+def converted(plan: ResolvedPlan, proof: Proof) -> Converted:
+    """What a rewriting adds to the history of a network."""
+    return Converted(
+        rewrites=plan.summary(),
+        layers=len(plan.operations),
+        units=len(plan.insertions),
+        identity_difference=proof.identity_difference,
+        output_shift=proof.output_shift,
+    )
 
 
 @dataclass(frozen=True)

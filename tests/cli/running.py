@@ -28,17 +28,17 @@ COMMAND_LINE = "from surgeon.cli.app import main; main()"
 # A program that runs a command and waits while it saves, to be stopped there.
 PAUSE_AFTER_WRITING_THE_WEIGHTS = """
 import time
-import surgeon.checkpoint.folder
+import surgeon.checkpoint.writing
 from surgeon.cli.app import main
 
-write = surgeon.checkpoint.folder.save_file
+write = surgeon.checkpoint.writing.save_file
 
 def write_and_wait(*arguments):
     write(*arguments)
     print("written", flush=True)
     time.sleep(60)
 
-surgeon.checkpoint.folder.save_file = write_and_wait
+surgeon.checkpoint.writing.save_file = write_and_wait
 main()
 """
 

@@ -41,7 +41,12 @@ def test_leaves_a_report_and_a_checkpoint(played: tuple[Outcome, Path]) -> None:
         assert picture.width > 2 * 400
     done("verify", folder / "checkpoint")
     record = json.loads((folder / "checkpoint/surgery.json").read_text("utf-8"))
-    assert record["findings"][1:] == [*told["summary"], told["decision"]]
+    step = next(step for step in record["history"] if step["kind"] == "swept")
+    assert (step["chosen_on"]["number"], step["held_out"]) == (told["choosing_images"], told["confirming_images"])
+    assert (step["best"], step["stored"]) == (told["kept"], True)
+    assert [setting["gains"] for setting in step["settings"]] == [setting["gains"] for setting in told["settings"]]
+    for kept, whole in zip(step["settings"], told["settings"], strict=True):
+        assert kept["held_out"]["values"]["cross-entropy"] == whole["confirming"]["cross_entropy"]
 
 
 def test_is_for_people_by_default(here: Path) -> None:

@@ -170,7 +170,9 @@ def test_the_soup_is_a_checkpoint_with_the_reported_figures(members: list[Path])
         else:
             torch.testing.assert_close(tensor.double(), mean, rtol=1e-5, atol=1e-6)
     assert moved > 0, "statistics are those of images, not averages"
-    assert "The soup" in Path("out/checkpoint/README.md").read_text("utf-8")
+    card = Path("out/checkpoint/README.md").read_text("utf-8")
+    assert f"The weights are the mean of {len(members)} networks: " in card
+    assert f"accuracy {soup['metrics']['accuracy']:.2%} on " in card
 
 
 def test_the_soup_is_of_the_chosen_members(members: list[Path], here: Path) -> None:

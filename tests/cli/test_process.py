@@ -16,7 +16,7 @@ from tests.cli.running import PAUSE_AFTER_WRITING_THE_WEIGHTS, Process, command,
 
 @pytest.mark.parametrize(
     "moment",
-    ["open_model", "folder.check_destination", "folder.save_file", "folder.model_card", "folder.sha256_of"],
+    ["open_model", "writing.check_destination", "writing.save_file", "writing.model_card", "writing.sha256_of"],
 )
 def test_ctrl_c_at_any_moment(moment: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:

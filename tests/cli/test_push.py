@@ -12,12 +12,14 @@ from huggingface_hub import ModelCard, constants
 import surgeon
 from surgeon.checkpoint.card import model_card
 from surgeon.checkpoint.card_header import card_metadata
-from surgeon.checkpoint.folder import licence_of
 from surgeon.checkpoint.record import read_surgery
+from surgeon.checkpoint.writing import licence_of
+from surgeon.models.history import Step
 from surgeon.models.sources import BaseWeights
 from surgeon.surgery.plan import ResolvedPlan
 from tests.cli.hub import COMMIT, TOKEN, Hub
 from tests.cli.running import FILES, contents, document, done, invoke, refusal, sentence
+from tests.histories import OWN, fine_tuned, merged, on_test_images, swept
 
 
 @pytest.fixture(scope="module")
@@ -81,30 +83,35 @@ def test_a_broken_checkpoint_has_no_card(checkpoint: Path) -> None:
 
 def test_what_was_measured_is_in_the_header(checkpoint: Path) -> None:
     record = read_surgery(checkpoint)
-    found = ("Fine-tuned on cifar10: 45,000 images.", "Alpha 0.1 it is.", "Test: 93.21% of 10,000 images.")
-    data = card_metadata("net", record.model_copy(update={"findings": found})).to_dict()
+    found = (fine_tuned(), swept(), on_test_images())
+    data = card_metadata("net", record.model_copy(update={"history": found})).to_dict()
     assert data["datasets"] == ["uoft-cs/cifar10"]
     assert data["metrics"] == ["accuracy"]
     (result,) = data["model-index"][0]["results"]
     assert result["dataset"]["type"] == "uoft-cs/cifar10"
-    (read,) = ModelCard(model_card("net", record.model_copy(update={"findings": found}), None)).data.eval_results
+    (read,) = ModelCard(model_card("net", record.model_copy(update={"history": found}))).data.eval_results
     assert (read.task_type, read.metric_value) == ("image-classification", 0.9321)
     assert result["metrics"] == [{"type": "accuracy", "value": 0.9321}]
 
 
 @pytest.mark.parametrize(
     "found",
-    [("Fine-tuned on cifar10: 5 images.",), ("Fine-tuned on my/folder: 5 images.", "Test: 93.21% of 7 images.")],
+    [
+        (fine_tuned(),),
+        (fine_tuned(OWN), on_test_images(OWN)),
+        (fine_tuned(), on_test_images(), swept()),
+        (on_test_images(), merged()),
+    ],
+    ids=["not tested", "images of one's own", "another setting since", "merged since"],
 )
-def test_what_was_not_measured_on_known_images_is_not(found: tuple[str, ...], checkpoint: Path) -> None:
+def test_what_was_not_measured_on_known_images_is_not(found: tuple[Step, ...], checkpoint: Path) -> None:
     record = read_surgery(checkpoint)
-    data = card_metadata("net", record.model_copy(update={"findings": found})).to_dict()
+    data = card_metadata("net", record.model_copy(update={"history": found})).to_dict()
     assert "model-index" not in data
     assert "metrics" not in data
 
 
 def test_fine_tuning_is_told_by_the_card() -> None:
-    """The header is read from sentences: here are those that fine-tuning writes."""
     done(
         "finetune",
         "digits-resnet8",
@@ -130,7 +137,7 @@ def test_fine_tuning_is_told_by_the_card() -> None:
 
 def test_a_network_without_rewrites_has_a_card_too(checkpoint: Path) -> None:
     plain = read_surgery(checkpoint).model_copy(update={"plan": ResolvedPlan(operations=())})
-    text = model_card("net", plain, None)
+    text = model_card("net", plain)
     assert "`surgeon: digits-resnet8`, without rewrites." in text
     assert ModelCard(text).data.pipeline_tag == "image-classification"
 

@@ -219,8 +219,9 @@ def test_the_checkpoint_is_the_chosen_point(tmp_path: Path) -> None:
     assert json.loads((folder / "surgery.json").read_text("utf-8"))["temperature"] is None
     done("verify", folder)
     card = (folder / "README.md").read_text("utf-8")
-    assert found["summary"][0] in card
-    assert "digits, split validation: 449 images to choose with." in card
+    assert "Swept alpha on 449 images of digits, split validation: " in card
+    before, after = (setting["choosing"]["cross_entropy"] for setting in found["settings"])
+    assert f"alpha {found['chosen']:g}: cross-entropy {before:.4f} to {after:.4f}, " in card
 
 
 def test_the_temperature_is_stored_with_it(tmp_path: Path) -> None:
@@ -268,7 +269,9 @@ def test_a_gain_within_noise_is_not_stored_unless_forced(tmp_path: Path) -> None
     assert {rewrites["example-weighted"]["alpha"] for rewrites in operations(folder).values()} == {0.0}
     options = ("--limit", 60, "--batch-size", 16)
     assert metrics_of(folder, *options) == alike(metrics_of("digits-resnet8", *options), 1e-5)
-    assert found["decision"] in (folder / "README.md").read_text("utf-8")
+    card = (folder / "README.md").read_text("utf-8")
+    assert "alpha 0.4: cross-entropy " in card
+    assert "not significant. The original is kept." in card
     told = done(*QUICK, "--apply", "-o", tmp_path / "out").stderr
     assert found["decision"] in told
     assert "Pass --force to store it anyway." in told

@@ -79,7 +79,7 @@ def put_weights_of_another_surgery(folder: Path) -> None:
 
 
 def put_other_weights_of_the_same_surgery(folder: Path) -> None:
-    model = surgeon.load(folder)
+    model = converted()
     with torch.no_grad():
         model.get_parameter("linear.bias").add_(1)
     other = surgeon.save(model, folder.parent / "other")
@@ -221,7 +221,7 @@ def test_a_newer_rewrite_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for operation in model.surgery.operations
     )
     with monkeypatch.context() as patch:
-        patch.setattr("surgeon.checkpoint.folder.model_card", lambda *_: "")
+        patch.setattr("surgeon.checkpoint.writing.model_card", lambda *_: "")
         model.surgery = model.surgery.model_copy(update={"operations": operations})
         surgeon.save(model, tmp_path / "newer")
     with pytest.raises(SurgeonError, match="has version 2, this surgeon knows up to 1"):

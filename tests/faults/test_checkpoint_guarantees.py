@@ -276,7 +276,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_record(written: Path) -> None:
     found = record(written)
-    assert found["schema_version"] == 1
+    assert found["schema_version"] == 2
+    (step,) = found["history"]
+    assert (step["kind"], step["rewrites"], step["units"]) == (
+        "converted",
+        "ghost:size=4 + example-weighted:alpha=0.2",
+        0,
+    )
+    assert 0 <= step["identity_difference"] < 1e-5
+    assert step["output_shift"] > 1e-5
     assert found["surgeon_version"] == surgeon.__version__
     assert found["source"] == {"library": "timm", "architecture": "test_resnet", "arguments": {"num_classes": 1000}}
     base = written.parent / "mine.pth"

@@ -19,12 +19,13 @@ import torch
 from huggingface_hub import constants
 
 import surgeon
-from surgeon.checkpoint import open_model
+from surgeon.checkpoint import open_model, save_checkpoint
 from surgeon.commands.verify import verify
 from surgeon.core.errors import SurgeonError
 from surgeon.models.allocation import TooLargeError, bounded_by
 from tests.cli.running import invoke
 from tests.faults.forging import CONFIG, SURGERY, WEIGHTS, forge, forge_text, mutations, nested, record_of
+from tests.histories import every_step
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,9 +34,10 @@ ROOT = Path(__file__).parents[2]
 def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that uses every part of the record."""
     rewrites = ("example-weighted:alpha=0.5", "ghost:size=4", "split", "moex", "crossnorm")
-    model = surgeon.convert(open_model("digits-resnet8").model, *rewrites)
-    surgeon.mix_branches(model, 0.25)
-    return surgeon.save(model, tmp_path_factory.mktemp("rich") / "checkpoint", findings=["Fine-tuned on digits."])
+    loaded = open_model("digits-resnet8")
+    loaded.model = surgeon.convert(loaded.model, *rewrites)
+    surgeon.mix_branches(loaded.model, 0.25)
+    return save_checkpoint(loaded, tmp_path_factory.mktemp("rich") / "checkpoint", *every_step())
 
 
 @pytest.fixture(scope="session")
@@ -244,6 +246,21 @@ def test_made_up_records_are_told(seed: int, rich: Path, of_timm: Path, tmp_path
             forge(folder, record)
             attempt(folder, told)
             shutil.rmtree(folder)
+
+
+def test_made_up_histories_are_told_and_have_a_card(rich: Path, tmp_path: Path) -> None:
+    """Also a history that is as good as any other one is shown without trouble, whatever its figures and names."""
+    record, shown = record_of(rich), 0
+    for told, changed in mutations({"history": record["history"]}, 60, seed=7):
+        folder = shutil.copytree(rich, tmp_path / "folder")
+        forge(folder, {**record, **changed})
+        attempt(folder, told)
+        outcome = invoke("card", folder)
+        assert outcome.code in (0, 3), (told, outcome.stderr)
+        assert "Unexpected" not in outcome.stderr, (told, outcome.stderr)
+        shown += outcome.code == 0
+        shutil.rmtree(folder)
+    assert shown > 5
 
 
 def test_records_that_were_edited_without_skill_are_told(rich: Path, tmp_path: Path) -> None:

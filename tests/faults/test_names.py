@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -17,10 +19,12 @@ from surgeon.checkpoint import open_model
 from surgeon.checkpoint.card import addressed, model_card
 from surgeon.checkpoint.card_header import card_metadata
 from surgeon.checkpoint.record import Surgery, read_surgery
+from surgeon.models.history import DataKind, DataSet, Earlier, Member, Saved, Step
 from surgeon.models.sources import BaseWeights, ModelSource
 from tests.cli.running import done
 from tests.cli.test_finetune import folder_of
 from tests.helpers import small_resnet
+from tests.histories import averaged, fine_tuned
 
 EVIL = (
     "x\n# Heading\n\n<script>alert(1)</script> | cell | [link](https://example.com) ![i](y) `code` \x1b[31m\u202e **b**"
@@ -37,19 +41,20 @@ def body(card: str) -> str:
     return ModelCard(card).text
 
 
-@pytest.mark.parametrize("place", ["folder", "weights", "findings", "architecture", "hash", "trained on"])
+@pytest.mark.parametrize("place", ["folder", "weights", "findings", "architecture", "hash", "trained on", "member"])
 def test_a_card_shows_names_as_they_are(place: str, record: Surgery) -> None:
     changes: dict[str, dict[str, object]] = {
         "folder": {"source": None},
         "weights": {"base_weights": BaseWeights(origin=EVIL)},
-        "findings": {"findings": (EVIL,)},
+        "findings": {"history": (Saved(findings=(EVIL,)),)},
         "architecture": {"source": ModelSource(library="timm", architecture=EVIL)},
         "hash": {"base_weights": BaseWeights(origin="x", sha256=EVIL)},
-        "trained on": {"findings": (f"Fine-tuned on {EVIL}: 5 images.".replace("\n", " "),)},
+        "trained on": {"history": (fine_tuned(DataSet(name=EVIL, kind=DataKind.FILES)),)},
+        "member": {"history": (averaged(()).model_copy(update={"members": (Member(name=EVIL, base_weights=EVIL),)}),)},
     }
-    text = model_card(EVIL, record.model_copy(update=changes[place]), None)
+    text = model_card(EVIL, record.model_copy(update=changes[place]))
     shown = re.sub(r"`[^`\n]*`", "", body(text).replace(r"\`", ""))  # in code, nothing else is markup
-    plain = body(model_card("net", record, None))
+    plain = body(model_card("net", record))
     assert "<script" not in shown
     assert shown.count("\n# ") == plain.count("\n# ")
     assert not re.search(r"(?<!\\)\[link", shown)
@@ -62,8 +67,9 @@ def test_a_card_shows_names_as_they_are(place: str, record: Surgery) -> None:
 
 def test_ordinary_names_need_nothing(record: Surgery) -> None:
     origin, finding = "resnet18.a1_in1k", "Alpha 0.1: 93.2% (95%: 92.0% to 94.1%), `surgeon sweep`."
-    changed = record.model_copy(update={"base_weights": BaseWeights(origin=origin), "findings": (finding,)})
-    text = model_card("net", changed, None)
+    history = (Saved(findings=(finding,)),)
+    changed = record.model_copy(update={"base_weights": BaseWeights(origin=origin), "history": history})
+    text = model_card("net", changed)
     assert f"| base weights | {origin} |" in text
     assert f"- {finding}\n" in text
 
@@ -86,12 +92,11 @@ def test_a_folder_with_the_name_of_a_known_set_claims_nothing(name: str, here: P
     assert f"Fine-tuned on {name} (a local folder): 16 images." in (folder / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    "finding", ["Fine-tuned on cifar10: 5 images. x: 5 images.", "Fine-tuned on cifar10: 5 images.\nx: 5 images."]
-)
-def test_a_name_cannot_end_the_sentence_that_it_is_in(finding: str, record: Surgery) -> None:
-    found = (finding, "Test: 93.21% of 10,000 images.")
-    header = card_metadata("net", record.model_copy(update={"findings": found})).to_dict()
+@pytest.mark.parametrize("kind", [Saved, partial(Earlier, surgeon_version="0.1.0")])
+def test_nothing_follows_from_a_sentence(kind: Callable[..., Step], record: Surgery) -> None:
+    """Only what fine-tuning has recorded as a fact is claimed."""
+    told = kind(findings=("Fine-tuned on cifar10: 45,000 images.", "Test: 93.21% of 10,000 images."))
+    header = card_metadata("net", record.model_copy(update={"history": (told,)})).to_dict()
     assert "datasets" not in header
     assert "model-index" not in header
 

@@ -47,7 +47,7 @@ STEPS = [
     "os.replace",
     "os.rename",
     "pathlib.Path.write_text",
-    "surgeon.checkpoint.folder.save_file",
+    "surgeon.checkpoint.writing.save_file",
 ]
 
 
@@ -119,7 +119,7 @@ def test_a_full_disk_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest
     def disk_full(*_: object) -> None:
         raise FULL
 
-    monkeypatch.setattr("surgeon.checkpoint.folder.save_file", disk_full)
+    monkeypatch.setattr("surgeon.checkpoint.writing.save_file", disk_full)
     said = refusal(*CONVERT, "-o", tmp_path / "out", code=1)
     assert str(tmp_path / "out") in said
     assert "No space left on device" in said

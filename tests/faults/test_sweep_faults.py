@@ -255,7 +255,7 @@ def test_a_full_disk_while_reporting(
 def test_a_full_disk_while_applying_keeps_the_journal(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("surgeon.checkpoint.folder.save_file", failing_after(0, open))
+        patch.setattr("surgeon.checkpoint.writing.save_file", failing_after(0, open))
         said = refusal(*SHORT, "--apply", "-o", folder, code=1)
     assert "No space left on device" in said
     assert set(contents(folder)) == {"journal.jsonl"}

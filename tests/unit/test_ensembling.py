@@ -19,7 +19,7 @@ from surgeon.commands.ensemble.prediction import Kept, average
 from surgeon.commands.ensemble.soup import average_weights, check_alike
 from surgeon.core.errors import SurgeonError
 from surgeon.metrics import Scores, metrics
-from surgeon.models.sources import LoadedModel, Origin
+from surgeon.models.sources import BaseWeights, LoadedModel, Origin
 from surgeon.report.wording import short_names
 from surgeon.surgery.branches import branch, mix_branches
 from surgeon.surgery.restatistics import keeps_statistics, restate_statistics
@@ -146,7 +146,15 @@ def test_every_weight_is_the_mean() -> None:
         mean = (first.state_dict()[name].double() + second.state_dict()[name].double()) / 2
         torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-6)
     assert temperature_of(soup.model) is None, "a temperature that is not everybody's is nobody's"
-    assert "a and b" in soup.origin.weights.origin
+
+
+def test_an_average_has_the_base_that_all_members_have() -> None:
+    one, other = BaseWeights(origin="resnet18.a1_in1k", sha256="1" * 64), BaseWeights(origin="mine.pth")
+    for second, expected in ((one, one), (other, BaseWeights(origin="those of resnet18.a1_in1k and mine.pth"))):
+        members = [loaded(small_resnet(), name) for name in ("a", "b")]
+        for member, weights in zip(members, (one, second), strict=True):
+            member.origin = member.origin.model_copy(update={"weights": weights})
+        assert average_weights(members).origin.weights == expected
 
 
 def _split(model: nn.Module, share: float) -> nn.Module:

@@ -16,7 +16,8 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import surgeon
-from surgeon.checkpoint.folder import open_model, origin_of_timm_model
+from surgeon.checkpoint import open_model
+from surgeon.checkpoint.writing import origin_of_timm_model
 from surgeon.commands.export import operation
 from surgeon.commands.export.folding import fold
 from surgeon.commands.export.operation import run_export

@@ -8,6 +8,7 @@ from itertools import pairwise
 from surgeon import checkpoint
 from surgeon.core.errors import SurgeonError, count
 from surgeon.layers.running import evaluate_once
+from surgeon.models.hub import NoWeightsError
 from surgeon.models.sources import LoadedModel, example_inputs
 
 
@@ -22,9 +23,9 @@ def _open(name: str) -> LoadedModel:
     try:
         return checkpoint.open_model(name)
     except SurgeonError as error:
-        message = error.message if name in error.message else f"{name}: {error.message}"
-        hint = "Pass a checkpoint folder." if "--weights" in error.hint else error.hint  # members have no such option
-        raise SurgeonError(message, hint, error.exit_code) from error
+        # Members have no option that would name a file of weights.
+        hint = "Pass a checkpoint folder." if isinstance(error, NoWeightsError) else error.hint
+        raise SurgeonError(f"{name}: {error.message}", hint, error.exit_code) from error
 
 
 def check_same_classes(members: Sequence[LoadedModel]) -> None:

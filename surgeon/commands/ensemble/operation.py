@@ -26,7 +26,9 @@ from surgeon.measuring.setup import Request, Task, open_images, prepare
 from surgeon.metrics import metrics
 from surgeon.models.sources import LoadedModel
 from surgeon.report.ensemble import ensemble_page, ensemble_picture
+from surgeon.report.wording import short_names
 from surgeon.results import Choice, Ensemble, Restatement
+from surgeon.results.steps import averaged
 from surgeon.surgery.restatistics import keeps_statistics, restate_statistics
 
 RESULT, PICTURE, PAGE, CHECKPOINT = "result.json", "ensemble.png", "report.html", "checkpoint"
@@ -109,7 +111,8 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         seconds=time.perf_counter() - start,
     )
     result = result.model_copy(update={"summary": in_sentences(result)})
-    return processes.only_first(lambda: _write(result, soup, request)) or result
+    averaged_members = [members[number] for number in chosen]
+    return processes.only_first(lambda: _write(result, soup, averaged_members, request)) or result
 
 
 def _parts(images: ImageSet, request: EnsembleRequest) -> tuple[ImageSet, ImageSet | None, tuple[str, ...]]:
@@ -119,7 +122,7 @@ def _parts(images: ImageSet, request: EnsembleRequest) -> tuple[ImageSet, ImageS
     try:
         choosing = images_to_choose_on(replace(request.task, split=request.choose_split))
     except MissingSplitError as error:
-        raise SurgeonError(error.message, error.hint.replace("--split", "--choose-split"), error.exit_code) from error
+        raise SurgeonError(error.message, error.hint_for("--choose-split"), error.exit_code) from error
     if choosing.images.split != images.split:
         return images, choosing.images, choosing.warnings
     halved = images_to_choose_on(replace(request.task, split=images.split), confirm=True)
@@ -132,13 +135,12 @@ def _statistics_images(request: EnsembleRequest) -> ImageSet:
     wanted = replace(request.task, split=request.statistics_split, limit=request.statistics_images)
     try:
         images = open_images(wanted)
-    except SurgeonError as error:
-        without_splits = "Leave --split out." in error.hint
+    except MissingSplitError as error:
         raise SurgeonError(
             f"A soup needs images for its BatchNorm statistics. {error.message}",
-            f"Put training images into train/, or pass --statistics-split {WHOLE}."
-            if without_splits
-            else error.hint.replace("--split", "--statistics-split"),
+            error.hint_for("--statistics-split")
+            if error.splits
+            else f"Put training images into train/, or pass --statistics-split {WHOLE}.",
             error.exit_code,
         ) from error
     return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images)))
@@ -160,14 +162,18 @@ def _restate(task: Task, images: ImageSet, progress: Progress) -> Restatement:
     return Restatement(split=images.split, images=done, layers=layers, averaged_layers=keeps_statistics(task.model))
 
 
-def _write(result: Ensemble, soup: LoadedModel | None, request: EnsembleRequest) -> Ensemble:
+def _write(
+    result: Ensemble, soup: LoadedModel | None, members: Sequence[LoadedModel], request: EnsembleRequest
+) -> Ensemble:
     folder = request.output
     if folder is None:
         return result
     if soup is not None:
         where = folder / CHECKPOINT
-        findings = (f"{result.data}, split {result.split}.", *result.summary)
-        checkpoint.save(soup.model, where, origin=soup.origin, findings=findings, overwrite=True)
+        names = short_names([member.name for member in members])
+        named = [(names[member.name], member) for member in members]
+        step = averaged(result, named, start=len(soup.origin.history))
+        checkpoint.save_checkpoint(soup, where, step, overwrite=True)
         result = result.model_copy(update={"checkpoint": str(where)})
     with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
         (stage / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from surgeon.core.errors import SurgeonError, listing
+from surgeon.models.history import common_start
 from surgeon.models.sources import BaseWeights, LoadedModel
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.branches import mix_of
@@ -70,10 +71,22 @@ def average_weights(members: Sequence[LoadedModel]) -> LoadedModel:
     model.load_state_dict(mean)
     if len({temperature_of(member.model) for member in members}) > 1:
         set_temperature(model, None)  # that of a member has nothing to say about another network
-    names = listing((member.name for member in members), limit=len(members))
-    origin = members[0].origin.model_copy(update={"weights": BaseWeights(origin=f"average of {names}")})
+    origin = members[0].origin.model_copy(
+        update={
+            "weights": _common_base(members),
+            "history": common_start(member.origin.history for member in members),
+        }
+    )
     model.origin = origin  # type: ignore[assignment]
     return LoadedModel("soup", model, origin)
+
+
+def _common_base(members: Sequence[LoadedModel]) -> BaseWeights:
+    """The weights that all members began with, if they are the same."""
+    bases = dict.fromkeys(member.origin.weights for member in members)
+    if len(bases) == 1:
+        return next(iter(bases))
+    return BaseWeights(origin=f"those of {listing(dict.fromkeys(base.origin for base in bases), limit=len(bases))}")
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from surgeon.checkpoint.folder import origin_of_timm_model
+from surgeon.checkpoint.writing import origin_of
 from surgeon.commands.export.operation import check_request, run_export
 from surgeon.core.errors import SurgeonError, listing
-from surgeon.models.sources import LoadedModel, Origin
+from surgeon.models.history import Saved
+from surgeon.models.sources import LoadedModel
 from surgeon.results import Export, Target
 from surgeon.surgery.apply import unwrapped
 
@@ -39,8 +40,7 @@ def export(
     target, path = _target(to), Path(path)
     check_request(target, path, folding=fold, overwrite=overwrite)
     model = copy.deepcopy(unwrapped(model)).cpu()
-    known: Origin = getattr(model, "origin", None) or origin_of_timm_model(model)
-    origin = known.model_copy(update={"findings": ()})  # the weights may have been trained since
+    origin = origin_of(model).after(Saved())  # the weights may have been trained since
     images = _images(inputs)
     if images is None and origin.source is None and target is not Target.TIMM:
         raise SurgeonError(f"It is not known what a {type(model).__name__} takes.", "Pass inputs=(images,).")

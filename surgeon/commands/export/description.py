@@ -7,6 +7,7 @@ from torch import Tensor
 
 import surgeon
 from surgeon.commands.export.tracing import BATCH, INPUT
+from surgeon.models.history import Exported, History
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.branches import mix_of
@@ -16,7 +17,7 @@ from surgeon.surgery.temperature import temperature_of
 class Description(BaseModel):
     """Images are float32 in [0, 1], minus the mean and divided by the std of `preprocessing`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     surgeon_version: str
     input_name: str
@@ -31,9 +32,11 @@ class Description(BaseModel):
     """Of the auxiliary branch in the predictions, which the graph mixes itself."""
     temperature: float | None
     """By which the graph divides its logits itself."""
+    history: History
+    """What was done to the network, in order, as in the record of a checkpoint."""
 
 
-def describe(loaded: LoadedModel, images: Tensor) -> Description:
+def describe(loaded: LoadedModel, images: Tensor, exported: Exported) -> Description:
     """The record of a network that takes such images."""
     origin, mix = loaded.origin, mix_of(loaded.model)
     return Description(
@@ -47,4 +50,5 @@ def describe(loaded: LoadedModel, images: Tensor) -> Description:
         surgery=current_plan(loaded.model).summary(),
         branch_share=None if mix is None else mix.share,
         temperature=temperature_of(loaded.model),
+        history=origin.after(exported).history,
     )

@@ -23,6 +23,7 @@ from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.data.loaders import batches
 from surgeon.layers.running import flatten
 from surgeon.measuring.setup import Request, open_images
+from surgeon.models.history import Exported
 from surgeon.models.sources import LoadedModel, example_inputs
 from surgeon.results import Export, Target
 from surgeon.surgery import parity
@@ -94,7 +95,7 @@ def run_export(
             difference = _compare(loaded.model, plain.open_plain(stage), probe, plain.TOLERANCE)
         written, folded = [path / name for name in PLAIN_FILES], None
     else:
-        difference, folded = _write_graph(loaded, FORMATS[target], path, images, probe, folding)
+        difference, folded = _write_graph(loaded, target, path, images, probe, folding)
         written = [path.parent / name for name in _files(path)]
     return Export(
         model=loaded.name,
@@ -112,12 +113,12 @@ def run_export(
 
 
 def _write_graph(
-    loaded: LoadedModel, form: Format, path: Path, images: Tensor, probe: Probe, folding: bool
+    loaded: LoadedModel, target: Target, path: Path, images: Tensor, probe: Probe, folding: bool
 ) -> tuple[float, int | None]:
-    program, folded = trace(loaded.model, images), None
+    form, program, folded = FORMATS[target], trace(loaded.model, images), None
     if folding:
         program, folded = fold(program, images)
-    description = describe(loaded, images).model_dump_json(indent=2)
+    description = describe(loaded, images, Exported(target=target, folded=folded)).model_dump_json(indent=2)
     with staged(path.parent, _files(path), owner=path.name) as stage:
         form.write(program, stage / path.name, description)
         (stage / _files(path)[1]).write_text(f"{description}\n", encoding="utf-8")

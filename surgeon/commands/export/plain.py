@@ -10,12 +10,14 @@ from safetensors.torch import save_file
 from torch import nn
 
 from surgeon.checkpoint.card import plain_card
-from surgeon.checkpoint.folder import licence_of, record_of, tensors_to_save, timm_config
 from surgeon.checkpoint.record import CARD, CONFIG, WEIGHTS
+from surgeon.checkpoint.writing import licence_of, record_of, tensors_to_save, timm_config
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.inserts import Effect
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.models.history import Exported
 from surgeon.models.sources import LoadedModel, ModelSource, build
+from surgeon.results import Target
 from surgeon.surgery.branches import mix_of
 from surgeon.surgery.inserting import units_of
 from surgeon.surgery.temperature import temperature_of
@@ -67,7 +69,7 @@ def write_plain(loaded: LoadedModel, source: ModelSource, folder: Path) -> list[
         raise OSError(str(error)) from error
     config = timm_config(loaded.model, loaded.origin)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    record = record_of(loaded.model, loaded.origin, loaded.origin.findings)
+    record = record_of(loaded.model, loaded.origin.after(Exported(target=Target.TIMM)))
     card = plain_card(loaded.name, record, licence_of(config, record))
     (folder / CARD).write_text(card.rstrip() + "\n", encoding="utf-8")
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)  # safetensors makes it private

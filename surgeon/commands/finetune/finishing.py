@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +15,16 @@ from surgeon.commands.finetune.request import CHECKPOINT, LOGITS, PAGE, PICTURE,
 from surgeon.commands.finetune.run import Run
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.core.atomic import staged
-from surgeon.core.errors import ExitCode, SurgeonError, count
+from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_alpha, layers_with_alpha
 from surgeon.measuring.choosing import TEST, VALIDATION
 from surgeon.measuring.journal import OtherSweepError
 from surgeon.measuring.values import parse_values
 from surgeon.metrics import Metrics
+from surgeon.models.history import Tested
 from surgeon.report.training import training_page, training_picture
 from surgeon.results import Evaluation, FineTuning, Measured, Sweep
+from surgeon.results.steps import figures_of, images_of
 from surgeon.surgery.apply import current_plan
 from surgeon.training.loop import Trainer
 
@@ -42,6 +44,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     epochs = trainer.epochs
     validation = epochs[-1].validation
     assert validation is not None
+    run.loaded.note(run.as_step(validation))
     # As it is now, to be measured once nothing is left to choose.
     trained = deepcopy(run.loaded.model) if _axes(run) else None
     before = current_plan(run.loaded.model).summary()
@@ -51,16 +54,11 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     sentences = [*run.changes, *sentences, *changed]
     evaluation = _test(run, progress)
     test = evaluation.metrics if evaluation is not None else None
-    figures = _figures(run, validation, evaluation, trained, progress)
-    findings = [f"Fine-tuned on {run.data_name}: {count(len(run.splits.train), 'image')}.", *sentences]
-    if test is not None:
-        findings.append(f"Test: {test.accuracy:.2%} of {count(test.images, 'image')}.")
+    figures = list(_figures(run, validation, evaluation, trained, progress))
+    tested = _tested(evaluation, figures)
     run.processes.only_first(
-        lambda: checkpoint.save(
-            run.loaded.model, run.folder / CHECKPOINT, origin=run.loaded.origin, findings=findings,
-            overwrite=True,
-        )
-    )  # fmt: skip
+        lambda: checkpoint.save_checkpoint(run.loaded, run.folder / CHECKPOINT, *tested, overwrite=True)
+    )
     parameters = list(run.loaded.model.parameters())
     members = range(1, run.recipe.snapshots + 1) if run.recipe.snapshots > 1 else ()
     result = FineTuning(
@@ -178,6 +176,16 @@ def _figures(
     yield Measured(split=TEST, setting=AS_SAVED, metrics=one_view)
     if evaluation.tta is not None:
         yield Measured(split=TEST, setting=AS_SAVED, tta=evaluation.tta, metrics=evaluation.metrics)
+
+
+def _tested(evaluation: Evaluation | None, figures: Iterable[Measured]) -> list[Tested]:
+    """What looking at the test images adds to the history of the network."""
+    if evaluation is None:
+        return []
+    before = next(one.metrics for one in figures if (one.split, one.setting) == (TEST, AS_TRAINED))
+    images = images_of(evaluation.data, evaluation.split, evaluation.metrics.images)
+    measured = figures_of(evaluation.metrics)
+    return [Tested(images=images, tta=evaluation.tta, figures=measured, as_trained=figures_of(before))]
 
 
 def write_report(result: FineTuning, folder: Path) -> None:

@@ -7,7 +7,6 @@ import shutil
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,15 +31,16 @@ from surgeon.commands.finetune.request import (
 )
 from surgeon.core.atomic import staged
 from surgeon.core.devices import Precision, pick_device, usable_precision
-from surgeon.core.errors import SurgeonError, count, printable
+from surgeon.core.errors import SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.core.reading import parse_json, read_bounded
 from surgeon.data.loaders import Batches, batches, usable_cores
-from surgeon.data.sources import is_known
 from surgeon.measuring.predicting import Manner, score
 from surgeon.measuring.setup import SMALL_IMAGE
 from surgeon.metrics import Metrics, Scores, summarise
+from surgeon.models.history import FineTuned, Snapshot
 from surgeon.models.sources import LoadedModel
+from surgeon.results.steps import data_set, figures_of
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
 from surgeon.training.loop import Trainer, Watcher
@@ -199,15 +199,6 @@ class Run:
         )
 
     @property
-    def data_name(self) -> str:
-        """What the images are called where others read it: a folder without its place on this machine."""
-        data = self.request.task.data
-        if is_known(data) or not Path(data).expanduser().exists():
-            return data
-        name = printable(Path(data).expanduser().resolve().name)
-        return f"{name} (a local folder)" if is_known(name) else name
-
-    @property
     def classes(self) -> int:
         return len(self.splits.train.class_names)
 
@@ -263,10 +254,24 @@ class Run:
         return 128 if self.preprocessing.input_size[-1] <= SMALL_IMAGE else 32
 
     def _snapshot(self, model: nn.Module, number: int) -> None:
-        checkpoint.save(
-            model, self.folder / SNAPSHOTS / f"{number}", origin=self.loaded.origin, overwrite=True,
-            findings=(f"Snapshot {number} of {self.recipe.snapshots}, fine-tuned on {self.data_name}.",),
-        )  # fmt: skip
+        step = self.as_step(snapshot=Snapshot(number=number, of=self.recipe.snapshots))
+        snapshot = replace(self.loaded, model=model)
+        checkpoint.save_checkpoint(snapshot, self.folder / SNAPSHOTS / f"{number}", step, overwrite=True)
+
+    def as_step(self, validation: Metrics | None = None, snapshot: Snapshot | None = None) -> FineTuned:
+        """What the run adds to the history of the network."""
+        return FineTuned(
+            data=data_set(self.request.task.data),
+            classes=self.classes,
+            train_images=len(self.splits.train),
+            validation_images=len(self.splits.validation),
+            test_images=len(self.splits.test) if self.splits.test is not None else 0,
+            held_back=self.splits.held_back,
+            recipe=self.recipe.model_dump(mode="json"),
+            changes=self.changes,
+            snapshot=snapshot,
+            validation=figures_of(validation) if validation is not None else None,
+        )
 
 
 def default_batch(images: int) -> int:

@@ -20,8 +20,12 @@ from surgeon.measuring.predicting import Manner
 from surgeon.measuring.runner import Runner
 from surgeon.measuring.values import checked, parse_values
 from surgeon.metrics import metrics
+from surgeon.models.history import DataKind, DataSet
+from surgeon.models.sources import note_on
 from surgeon.results import Learning, Method, Sweep
+from surgeon.results.steps import swept
 from surgeon.surgery.apply import convert, current_plan, unwrapped
+from surgeon.surgery.branches import settings_of
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -63,14 +67,18 @@ def sweep(
     question = Question(values, metrics[metric], _one_of(Method, method, "method"), kinds, force)
     confirming = _Loader(confirm_on) if confirm_on is not None else None
     investigation = Investigation(runner, question, _Loader(loader), confirming)
+    before = settings_of(model)
     with axis.kept_if_it_fails():
-        return investigation.run(
+        found = investigation.run(
             model=type(model).__name__,
             rewrites=current_plan(model).summary(),
             data=type(loader).__name__,
             split="all",
             device=str(runner.manner.device),
         )
+    data = DataSet(name=found.data, kind=DataKind.LOADER)
+    note_on(model, swept(found, changed=settings_of(model) != before, data=data))
+    return found
 
 
 def _one_of(choices: type[E], word: str, option: str) -> E:

@@ -95,6 +95,7 @@ class Investigation:
             best=best.name,
             learned=tuple(finished),
             kept=kept,
+            forced=decision.forced,
             decision=decision.reason,
             temperature=settings[kept].choosing.temperature,
             temperature_gain=self._temperature_gain(kept, chosen_scores, confirmed),

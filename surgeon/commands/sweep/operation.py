@@ -25,12 +25,14 @@ from surgeon.measuring.option_axis import OptionAxis
 from surgeon.measuring.runner import Progress, Runner
 from surgeon.measuring.setup import Request, Task, open_images, prepare
 from surgeon.metrics import metrics
+from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
 from surgeon.norms import norms
 from surgeon.report.sweep import sweep_page, sweep_picture
 from surgeon.results import Learning, Method, Sweep
+from surgeon.results.steps import figures_of, images_of, swept
 from surgeon.surgery.apply import current_plan
-from surgeon.surgery.branches import how_to_mix
+from surgeon.surgery.branches import how_to_mix, settings_of
 from surgeon.surgery.plan import Request as Rewriting
 from surgeon.surgery.plan import Rewrite, resolve_plan
 from surgeon.surgery.proof import rewrite, state_sha256
@@ -70,7 +72,8 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         check_output(request.output, request.overwrite)
     parts = _parts(request, images)
     choosing, confirming = parts.images, parts.held_back
-    parity = make_sweepable(loaded, request.axis, request.layers) if request.axis != LambdaAxis.name else None
+    if request.axis != LambdaAxis.name:
+        make_sweepable(loaded, request.axis, request.layers)
     task = prepare(loaded, request.task, choosing)
     metric = metrics[request.metric]
     axis = _axis(task.model, request)
@@ -80,6 +83,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     runner = Runner(task.model, axis, task.manner, processes, journal, progress)
     question = Question(request.values, metric, request.method, request.learn, request.force)
     held_back = task.batches(confirming) if confirming is not None else None
+    before = settings_of(loaded.model)
     sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
         model=loaded.name,
         rewrites=current_plan(task.model).summary(),
@@ -92,7 +96,8 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         device=str(task.device),
         precision=task.precision,
     )
-    return processes.only_first(lambda: _write(sweep, loaded, request, parity)) or sweep
+    loaded.note(swept(sweep, changed=settings_of(loaded.model) != before))
+    return processes.only_first(lambda: _write(sweep, loaded, request)) or sweep
 
 
 def check_output(folder: Path, overwrite: bool) -> None:
@@ -110,7 +115,7 @@ def _axis(model: nn.Module, request: SweepRequest) -> Axis:
     return axis
 
 
-def make_sweepable(loaded: LoadedModel, axis: str, layers: str | None) -> float | None:
+def make_sweepable(loaded: LoadedModel, axis: str, layers: str | None) -> None:
     """Rewrite the BatchNorm layers so that they have what is swept, unless some are rewritten already."""
     name = ALPHA if axis == AlphaAxis.name else axis.partition(".")[0]
     present = {name for layer in surgical_layers(loaded.model).values() for name in layer.rewrites}
@@ -120,9 +125,9 @@ def make_sweepable(loaded: LoadedModel, axis: str, layers: str | None) -> float 
                 f"{loaded.name} has {name} layers already, so --layers has nothing to say.",
                 "Convert the original network with --layers instead.",
             )
-        return None
+        return
     request = Rewriting(name=name)
-    return rewrite(loaded, resolve_plan(loaded.model, [request], layers)).identity_difference
+    rewrite(loaded, resolve_plan(loaded.model, [request], layers))
 
 
 def _parts(request: SweepRequest, given: ImageSet | None) -> Choosing:
@@ -185,11 +190,11 @@ def _without_swept(rewrite: Rewrite, axis: str) -> dict[str, Any]:
     return {key: value for key, value in rewrite.options.items() if key != swept}
 
 
-def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: float | None) -> Sweep:
+def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest) -> Sweep:
     if request.output is None:
         return sweep
     if request.apply:
-        sweep = _apply(sweep, loaded, request, parity)
+        sweep = _apply(sweep, loaded, request)
     write_report(sweep, request.output)
     return sweep
 
@@ -202,7 +207,7 @@ def write_report(sweep: Sweep, folder: Path) -> None:
         (stage / PAGE).write_text(sweep_page(sweep), encoding="utf-8")
 
 
-def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: float | None) -> Sweep:
+def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest) -> Sweep:
     """Save the network, which the investigation has left at the setting to keep."""
     assert request.output is not None
     if request.temperature and (fitted := sweep.temperature) is not None:
@@ -210,14 +215,16 @@ def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest, parity: flo
         sweep = sweep.model_copy(update={"decision": f"{sweep.decision} {decision.reason}"})
         if decision.stored:
             set_temperature(loaded.model, (temperature_of(loaded.model) or 1.0) * fitted)
-    where = f"{sweep.data}, split {sweep.split}: {sweep.choosing_images:,} images to choose with"
-    held_back = f", {sweep.confirming_images:,} held back" if sweep.confirming_images else ""
-    folder = checkpoint.save(
-        loaded.model,
-        request.output / CHECKPOINT,
-        origin=loaded.origin,
-        parity=parity,
-        findings=(f"{where}{held_back}.", *sweep.warnings, *sweep.summary, sweep.decision),
-        overwrite=True,
-    )
+        loaded.note(
+            TemperatureFitted(
+                fitted_on=images_of(sweep.data, sweep.split, sweep.choosing_images),
+                held_out=sweep.confirming_images,
+                temperature=fitted,
+                stored=decision.stored,
+                forced=decision.forced,
+                gain=sweep.temperature_gain,
+                before=figures_of(sweep.setting(sweep.kept).reported) if sweep.kept is not None else None,
+            )
+        )
+    folder = checkpoint.save_checkpoint(loaded, request.output / CHECKPOINT, overwrite=True)
     return sweep.model_copy(update={"checkpoint": str(folder)})

@@ -1,0 +1,337 @@
+"""What has been done to a network, step by step, as facts: cards are rendered from them, and never parsed back.
+
+Every kind of step is a class here; a new one is added to `Step`. Figures are kept by the names of their metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+MOST_STEPS = 1000
+Name = Annotated[str, Field(max_length=1000)]
+Text = Annotated[str, Field(max_length=10_000)]
+Texts = Annotated[tuple[Text, ...], Field(max_length=1000)]
+Count = Annotated[int, Field(ge=0, le=1 << 53)]
+HubName = Annotated[str, Field(max_length=200, pattern="^([A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+$")]
+Share = Annotated[float, Field(ge=0, le=1)]
+Temperature = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Fact(BaseModel):
+    # JSON has no infinity; as a string it survives being written and read.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class DataKind(StrEnum):
+    """Where images come from, which tells whether others know them by their name."""
+
+    BUNDLED = "bundled"
+    HUB = "hub"
+    FILES = "files"
+    LOADER = "loader"
+
+
+class DataSet(Fact):
+    """Images by name; a folder goes without its place on the machine where it lies."""
+
+    name: Name
+    kind: DataKind
+    hub: HubName | None = None
+    """`OWNER/NAME` on the Hugging Face hub."""
+
+
+class Images(Fact):
+    """Images of a split that something was chosen, fitted or measured on."""
+
+    data: DataSet
+    split: Name
+    number: Count
+
+
+class Figures(Fact):
+    """What a network scored on a number of images, by metric; None where a metric has no value."""
+
+    images: Count
+    values: Annotated[dict[Name, float | None], Field(max_length=1000)]
+
+
+class Gain(Fact):
+    """A setting against the original network on the same images: the mean difference and its 95% interval.
+
+    `difference` is setting - original, in the metric's own unit; whether that is better depends on
+    the metric. `gained` and `lost` count the images on which the setting is better and worse (None
+    for a metric that is no mean over images).
+    """
+
+    metric: str
+    higher_is_better: bool
+    images: int
+    difference: float
+    low: float
+    high: float
+    gained: int | None
+    lost: int | None
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether the interval leaves open which of the two is better."""
+        return not (self.low > 0 or self.high < 0)  # an interval that is not a number leaves it open
+
+    @property
+    def better(self) -> bool:
+        """Whether the setting is better beyond noise."""
+        return not self.within_noise and (self.difference > 0) == self.higher_is_better
+
+
+Gains = Annotated[tuple[Gain, ...], Field(max_length=1000)]
+
+
+class Earlier(Fact):
+    """What a checkpoint without a history told of itself: sentences that nothing is concluded from."""
+
+    kind: Literal["earlier"] = "earlier"
+    surgeon_version: Name
+    findings: Texts = ()
+
+
+class Saved(Fact):
+    """`surgeon.save` has written the network out of somebody's program: what that did to it is not known."""
+
+    kind: Literal["saved"] = "saved"
+    findings: Texts = ()
+    """What its author had to say."""
+
+
+class Converted(Fact):
+    """Layers were rewritten or units inserted."""
+
+    kind: Literal["converted"] = "converted"
+    rewrites: Text
+    """Of these layers from now on, with their options, as they are written on the command line."""
+    layers: Count
+    units: Count
+    identity_difference: float | None = None
+    """Largest relative difference from the network before, at the identity setting; None if it was not measured."""
+    output_shift: float | None = None
+    """Relative difference from the network before, at the chosen setting."""
+
+
+class Snapshot(Fact):
+    """Which of the networks of a run with several learning-rate cycles."""
+
+    number: Count
+    of: Count
+
+
+class FineTuned(Fact):
+    """The weights were trained."""
+
+    kind: Literal["fine-tuned"] = "fine-tuned"
+    data: DataSet
+    classes: Count
+    train_images: Count
+    validation_images: Count
+    test_images: Count
+    held_back: bool
+    """Whether the validation images were taken out of the training images."""
+    recipe: Annotated[dict[Name, JsonValue], Field(max_length=1000)]
+    changes: Texts = ()
+    """What the run was resumed with that it was not begun with."""
+    snapshot: Snapshot | None = None
+    validation: Figures | None = None
+    """None for a snapshot."""
+
+
+class Setting(Fact):
+    """A setting of the network that a sweep looked at closely."""
+
+    name: Name
+    choosing: Figures
+    held_out: Figures | None = None
+    gains: Gains = ()
+    """Over the original; on the held-out images if there are any."""
+
+    @property
+    def reported(self) -> Figures:
+        """The figures to quote: of the held-out images, if there are any."""
+        return self.held_out or self.choosing
+
+    def gain(self, metric: str) -> Gain | None:
+        """Over the original, by a metric; the original has none."""
+        return next((gain for gain in self.gains if gain.metric == metric), None)
+
+
+class Swept(Fact):
+    """Values of a setting were compared, and one of them may have been stored."""
+
+    kind: Literal["swept"] = "swept"
+    chosen_on: Images
+    held_out: Count = 0
+    """Images that took no part in the choice."""
+    axis: Name
+    metric: Name
+    values: Annotated[tuple[float, ...], Field(max_length=100_000)]
+    chosen: float
+    settings: Annotated[tuple[Setting, ...], Field(min_length=1, max_length=1000)]
+    """The original first."""
+    best: Name
+    stored: bool
+    """Whether the best setting was stored; otherwise the network was left at the original one."""
+    forced: bool = False
+    """Whether it was stored although its gain may be noise."""
+    changed: bool
+    """Whether the network had another setting before."""
+    tta: Name | None = None
+    warnings: Texts = ()
+
+    def setting(self, name: str) -> Setting | None:
+        """A setting by its name."""
+        return next((setting for setting in self.settings if setting.name == name), None)
+
+
+class TemperatureFitted(Fact):
+    """A temperature was fitted to the logits; it is divided by on top of an earlier one."""
+
+    kind: Literal["temperature fitted"] = "temperature fitted"
+    fitted_on: Images
+    held_out: Count = 0
+    temperature: Temperature
+    stored: bool
+    forced: bool = False
+    gain: Gain | None = None
+    """In cross-entropy; on the held-out images if there are any."""
+    before: Figures | None = None
+    warnings: Texts = ()
+
+
+class Tested(Fact):
+    """The network as it then was on images that nothing was chosen on."""
+
+    kind: Literal["tested"] = "tested"
+    images: Images
+    tta: Name | None = None
+    figures: Figures
+    as_trained: Figures | None = None
+    """With one view of each image, before settings were chosen on validation images."""
+
+
+class Merged(Fact):
+    """The branches of a split network were folded into one."""
+
+    kind: Literal["merged"] = "merged"
+    share: Share
+    """Of the auxiliary branch."""
+    layers: Count
+    probability_shift: float | None = None
+    """Largest difference of a probability from the average of two passes, on random images."""
+    measured_on: Images | None = None
+    two_passes: Figures | None = None
+    merged: Figures | None = None
+    gains: Gains = ()
+    """Of the merged network over the average of two passes."""
+    notes: Texts = ()
+
+
+class Member(Fact):
+    """A network whose weights went into an average, with what had been done to it alone."""
+
+    name: Name
+    base_weights: Name
+    base_sha256: Name | None = None
+    history: Annotated[tuple[Step, ...], Field(max_length=MOST_STEPS)] = ()
+
+
+class Averaged(Fact):
+    """The weights are the mean of several networks' weights; the steps before are those that all of them share."""
+
+    kind: Literal["averaged"] = "averaged"
+    members: Annotated[tuple[Member, ...], Field(max_length=1000)]
+    statistics_from: Images | None = None
+    """From which normalisation statistics were estimated anew."""
+    statistics_layers: Count = 0
+    averaged_layers: Count = 0
+    """Layers some of whose statistics are only averaged over the members."""
+    chosen_on: Images | None = None
+    """If the members were chosen among others, on which images."""
+    measured_on: Images | None = None
+    figures: Figures | None = None
+    gains: Gains = ()
+    """Over the member that is best on these very images."""
+    warnings: Texts = ()
+
+
+class Exported(Fact):
+    """The network was written for programs that do not know surgeon."""
+
+    kind: Literal["exported"] = "exported"
+    target: Name
+    folded: Count | None = None
+    """BatchNorm layers folded into convolutions; None if that was not asked for."""
+
+
+Step = Annotated[
+    Earlier | Saved | Converted | FineTuned | Swept | TemperatureFitted | Tested | Merged | Averaged | Exported,
+    Field(discriminator="kind"),
+]
+History = Annotated[tuple[Step, ...], Field(max_length=MOST_STEPS)]
+
+Member.model_rebuild()
+
+
+def all_steps(history: Iterable[Step]) -> Iterator[Step]:
+    """Every step, those of averaged members before the average."""
+    for step in history:
+        if isinstance(step, Averaged):
+            for member in step.members:
+                yield from all_steps(member.history)
+        yield step
+
+
+def training_data(history: Iterable[Step]) -> tuple[DataSet, ...]:
+    """What the weights were fine-tuned on, each data set once, the latest last."""
+    found = [step.data for step in all_steps(history) if isinstance(step, FineTuned)]
+    return tuple(reversed(dict.fromkeys(reversed(found))))
+
+
+def what_changed_weights(history: Iterable[Step]) -> tuple[str, ...]:
+    """How the weights came to differ from those that the network had before surgery, by the names of the steps."""
+    kinds = (step.kind for step in all_steps(history) if isinstance(step, FineTuned | Averaged | Merged))
+    return tuple(dict.fromkeys(kinds))
+
+
+def is_fully_known(history: Iterable[Step]) -> bool:
+    """Whether the steps are all that was done: not after somebody's program, or a record without a history."""
+    return not any(isinstance(step, Earlier | Saved) for step in all_steps(history))
+
+
+def last_test(history: Iterable[Step]) -> Tested | None:
+    """The test figures of the network as it is: none if something has changed its predicted classes since."""
+    found = None
+    for step in history:
+        if isinstance(step, Tested):
+            found = step
+        elif not _keeps_classes(step):
+            found = None
+    return found
+
+
+def _keeps_classes(step: Step) -> bool:
+    """Whether the network predicts the same classes after a step as before it."""
+    if isinstance(step, Swept):
+        return not step.changed
+    if isinstance(step, Converted):
+        return step.output_shift == 0
+    return isinstance(step, TemperatureFitted | Exported)
+
+
+def common_start(histories: Iterable[tuple[Step, ...]]) -> tuple[Step, ...]:
+    """The steps with which all histories begin."""
+    first, *others = histories
+    number = 0
+    while all(len(one) > number and one[number] == first[number] for one in (first, *others)):
+        number += 1
+    return first[:number]

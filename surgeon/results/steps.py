@@ -1,0 +1,125 @@
+"""What a result adds to the history of the network that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from surgeon.core.errors import printable
+from surgeon.data.presets import PRESETS
+from surgeon.data.sources import is_known
+from surgeon.metrics import Metrics, metrics
+from surgeon.models import history
+from surgeon.models.history import Averaged, DataKind, DataSet, Figures, Images, Member, Merged, Swept
+from surgeon.models.sources import LoadedModel
+from surgeon.results.ensemble import Choice, Ensemble, Restatement
+from surgeon.results.outputs import Merging
+from surgeon.results.sweep import Setting, Sweep
+
+HUB = "hf:"
+
+
+def data_set(spec: str) -> DataSet:
+    """Images as others know them: those of a DATA of the command line."""
+    if spec in PRESETS:
+        return DataSet(name=spec, kind=DataKind.HUB, hub=PRESETS[spec].hub)
+    if spec.startswith(HUB):
+        name = spec.removeprefix(HUB)
+        return DataSet(name=name, kind=DataKind.HUB, hub=name.partition(":")[0])
+    if is_known(spec):
+        return DataSet(name=spec, kind=DataKind.BUNDLED)
+    name = printable(Path(spec).expanduser().resolve().name)
+    return DataSet(name=f"{name} (a local folder)" if is_known(name) else name, kind=DataKind.FILES)
+
+
+def images_of(spec: str, split: str, number: int) -> Images:
+    """So many images of a split of a DATA of the command line."""
+    return Images(data=data_set(spec), split=split, number=number)
+
+
+def figures_of(measured: Metrics) -> Figures:
+    """All metrics of an evaluation by name, those that were added too."""
+    return Figures(images=measured.images, values={name: measured.value(name) for name in metrics})
+
+
+def swept(sweep: Sweep, *, changed: bool, data: DataSet | None = None) -> Swept:
+    """A sweep, after which the network is at the setting to keep.
+
+    Args:
+        sweep: What was found.
+        changed: Whether the network had another setting before.
+        data: What it was found on, if that is not a DATA of the command line.
+    """
+    return Swept(
+        chosen_on=Images(data=data or data_set(sweep.data), split=sweep.split, number=sweep.choosing_images),
+        held_out=sweep.confirming_images,
+        axis=sweep.axis,
+        metric=sweep.metric,
+        values=tuple(point.value for point in sweep.points),
+        chosen=sweep.chosen,
+        settings=tuple(map(_setting, sweep.settings)),
+        best=sweep.best,
+        stored=sweep.kept == sweep.best and sweep.kept != sweep.settings[0].name,
+        forced=sweep.forced,
+        changed=changed,
+        tta=sweep.tta,
+        warnings=sweep.warnings,
+    )
+
+
+def _setting(setting: Setting) -> history.Setting:
+    held_out = figures_of(setting.confirming) if setting.confirming is not None else None
+    return history.Setting(
+        name=setting.name, choosing=figures_of(setting.choosing), held_out=held_out, gains=setting.gains
+    )
+
+
+def merged(merging: Merging) -> Merged:
+    """The branches of a split network, folded into one."""
+    measured_on = None
+    if merging.data is not None and merging.split is not None and merging.merged is not None:
+        measured_on = images_of(merging.data, merging.split, merging.merged.images)
+    return Merged(
+        share=merging.share,
+        layers=merging.layers,
+        probability_shift=merging.probability_shift,
+        measured_on=measured_on,
+        two_passes=figures_of(merging.two_passes) if merging.two_passes is not None else None,
+        merged=figures_of(merging.merged) if merging.merged is not None else None,
+        gains=merging.gains,
+        notes=merging.notes,
+    )
+
+
+def averaged(ensemble: Ensemble, members: Iterable[tuple[str, LoadedModel]], start: int) -> Averaged:
+    """The average of weights among the combinations of an ensemble.
+
+    Args:
+        ensemble: What was found.
+        members: The networks whose weights it is, with the names to call them by.
+        start: How many steps all of them have in common, which are not repeated.
+    """
+    soup, statistics, choice = ensemble.combinations[-1], ensemble.statistics, ensemble.choice
+    return Averaged(
+        members=tuple(
+            Member(
+                name=name,
+                base_weights=member.origin.weights.origin,
+                base_sha256=member.origin.weights.sha256,
+                history=member.origin.history[start:],
+            )
+            for name, member in members
+        ),
+        statistics_from=_part(ensemble, statistics),
+        statistics_layers=statistics.layers if statistics is not None else 0,
+        averaged_layers=len(statistics.averaged_layers) if statistics is not None else 0,
+        chosen_on=_part(ensemble, choice),
+        measured_on=images_of(ensemble.data, ensemble.split, soup.metrics.images),
+        figures=figures_of(soup.metrics),
+        gains=soup.over_best,
+        warnings=ensemble.warnings,
+    )
+
+
+def _part(ensemble: Ensemble, used: Choice | Restatement | None) -> Images | None:
+    return None if used is None else images_of(ensemble.data, used.split, used.images)
