@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from surgeon.commands.sweep.api import sweep
     from surgeon.core.errors import SurgeonError
     from surgeon.inserts.moex.loss import CutMix, exchanged_loss
-    from surgeon.measuring.predicting import evaluate
+    from surgeon.measuring.engine import evaluate
     from surgeon.norms.mode.usage import gate_usage
     from surgeon.surgery.apply import convert
     from surgeon.surgery.branches import branch, merge_branches, mix_branches
@@ -53,7 +53,7 @@ _HOMES = {
     "branch": "surgeon.surgery.branches",
     "collect_statistics": "surgeon.surgery.collect",
     "convert": "surgeon.surgery.apply",
-    "evaluate": "surgeon.measuring.predicting",
+    "evaluate": "surgeon.measuring.engine",
     "exchange_unit": "surgeon.surgery.inserting",
     "exchanged_loss": "surgeon.inserts.moex.loss",
     "export": "surgeon.commands.export.api",

@@ -34,15 +34,15 @@ SWEEP = (
 COUNTING = """
 import atexit, os, pathlib
 from surgeon.cli.app import main
-from surgeon.measuring.predicting import Manner
+from surgeon.measuring.inference import InferenceSettings
 
-predict, batches = Manner.logits, []
+predict, batches = InferenceSettings.logits, []
 
 def counted(*arguments):
     batches.append(1)
     return predict(*arguments)
 
-Manner.logits = counted
+InferenceSettings.logits = counted
 note = pathlib.Path(__file__).with_name(f"batches-of-{os.environ['RANK']}")
 atexit.register(lambda: note.write_text(str(len(batches))))
 main()

@@ -9,6 +9,7 @@ from surgeon import checkpoint
 from surgeon.commands.finetune.operation import run_finetuning
 from surgeon.commands.finetune.request import FinetuneRequest
 from surgeon.core.errors import SurgeonError
+from surgeon.core.progress import say_nothing
 from surgeon.measuring.setup import Request
 from surgeon.results import Epoch, FineTuning
 from surgeon.training.recipe import load_recipe
@@ -68,5 +69,5 @@ def finetune(
         lambda: checkpoint.open_model(str(model), weights=file, pretrained=pretrained),
         request,
         _Nobody(),
-        lambda phase, done, of: None,  # noqa: ARG005
+        say_nothing,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from surgeon.commands.finetune.run import Run
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError, count
+from surgeon.core.progress import Progress
 from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_example_weighted_layers
 from surgeon.measuring.choosing import TEST, VALIDATION
 from surgeon.measuring.journal import OtherSweepError
@@ -31,9 +32,6 @@ AS_TRAINED, AS_SAVED = "as trained", "as saved"
 NO_ALPHA = (
     "No alpha was tried, because the network has no example-weighted layers: `--bn example-weighted` asks for them."
 )
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
 
 
 def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:

@@ -36,9 +36,12 @@ from surgeon.core.errors import SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.data.loaders import Batches, batches, usable_cores
 from surgeon.layers.surgical import surgical_layers
-from surgeon.measuring.predicting import Manner, score
-from surgeon.measuring.setup import SMALL_IMAGE
-from surgeon.metrics import Metrics, Scores, summarise
+from surgeon.measuring.choosing import VALIDATION
+from surgeon.measuring.engine import measure
+from surgeon.measuring.inference import InferenceSettings, images_at_once
+from surgeon.measuring.keeping import only_scores
+from surgeon.measuring.variants import Variant
+from surgeon.metrics import Metrics, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
@@ -223,7 +226,7 @@ class Run:
 
     def _validation_batches(self, skip_bad: bool) -> Batches:
         images, workers = self.splits.validation, self.request.task.workers
-        return batches(images, self.preprocessing, self._evaluation_batch, workers, skip_bad)
+        return batches(images, self.preprocessing, images_at_once(self.preprocessing.input_size), workers, skip_bad)
 
     def unreadable_validation(self) -> tuple[str, ...]:
         """The validation images that are left out; a resumed run may not have come across them itself."""
@@ -233,17 +236,9 @@ class Run:
 
     def validate(self, model: nn.Module) -> Metrics:
         """Measure a network on the validation images."""
-        loader = self._validation_batches(self.request.task.skip_bad)
-        loader = loader.only(loader.numbers[self.processes.rank :: self.processes.count])
-        manner = Manner(self.device, self.precision)
-        scores = Scores()
-        for share in self.processes.gather(lambda: score(model, loader, manner)):
-            scores = scores.merge(share)
-        return summarise(scores)
-
-    @property
-    def _evaluation_batch(self) -> int:
-        return 128 if self.preprocessing.input_size[-1] <= SMALL_IMAGE else 32
+        variant = Variant(model, InferenceSettings(self.device, self.precision))
+        samples = self._validation_batches(self.request.task.skip_bad)
+        return summarise(measure({VALIDATION: variant}, samples, only_scores, processes=self.processes).kept[VALIDATION])
 
     def _snapshot(self, model: nn.Module, number: int) -> None:
         checkpoint.save(
