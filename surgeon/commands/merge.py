@@ -51,9 +51,7 @@ def run_merging(
     mix_branches(two_passes, share)
     loaded.model = merge_branches(loaded.model, share)
     measured = _measure(loaded, two_passes, request, processes, progress) if request is not None else {}
-    processes.only_first(
-        lambda: checkpoint.save(loaded.model, destination, origin=loaded.origin, overwrite=overwrite)
-    )
+    processes.only_first(lambda: checkpoint.save(loaded.model, destination, origin=loaded.origin, overwrite=overwrite))
     return Merging(
         model=loaded.name,
         share=share,

@@ -61,14 +61,16 @@ class Batches:
         self,
         image_set: ImageSet,
         kinds: Sequence[Preprocessing],
-        cuts: Sequence[range],
+        batch_size: int,
+        fewest: int,
         workers: int,
         skip_bad: bool,
         keep_pictures: bool,
     ) -> None:
         self.image_set = image_set
-        self.cuts = cuts
-        self.numbers: Sequence[int] = range(len(cuts))
+        self.batch_size = batch_size
+        self.cuts = cut(len(image_set), batch_size, fewest)
+        self.numbers: Sequence[int] = range(len(self.cuts))
         self.workers = workers
         self.skip_bad = skip_bad
         self.keep_pictures = keep_pictures
@@ -180,8 +182,7 @@ def batches(
     if batch_size < 1:
         raise SurgeonError(f"The batch size cannot be {batch_size}.", "Give a batch size of at least 1.")
     kinds = [preprocessing] if isinstance(preprocessing, Preprocessing) else list(dict.fromkeys(preprocessing))
-    cuts = cut(len(image_set), batch_size, fewest)
-    return Batches(image_set, kinds, cuts, workers or usable_cores(), skip_bad, keep_pictures)
+    return Batches(image_set, kinds, batch_size, fewest, workers or usable_cores(), skip_bad, keep_pictures)
 
 
 def cut(images: int, batch_size: int, fewest: int = 1) -> list[range]:

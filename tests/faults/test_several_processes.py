@@ -136,6 +136,31 @@ def test_an_ensemble_by_two_is_that_of_one(tmp_path: Path, program: Path) -> Non
     assert batches_predicted(program) == [(3 + 3) * 2, (2 + 2) * 2]
 
 
+@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.long
+def test_affinity_by_two_is_that_of_one(program: Path) -> None:
+    """Crops, noise and mixes are drawn by seed and image, whoever draws; the last of 41 images joins its batch."""
+    augments = ("standard", "gaussian-noise", "cutmix", "vh-mixup", "augmix")
+    images = ("affinity", "digits-resnet8", "--data", "digits", "--limit", 41, "--batch-size", 8)
+    arguments = (*images, *(word for name in augments for word in ("--augment", name)))
+    expected = timeless(document(*arguments))
+    assert the_document(launched(TORCHRUN, program, *arguments, "--json")) == expected
+    # Five batches, clean and augmented.
+    assert batches_predicted(program) == [3 * (1 + len(augments)), 2 * (1 + len(augments))]
+
+
+@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.long
+def test_merging_by_two_is_that_of_one(tmp_path: Path, program: Path) -> None:
+    document("convert", "digits-resnet8", "--bn", "split", "-o", tmp_path / "split")
+    arguments = ("merge", tmp_path / "split", "--lambda", 0.3, "--data", "digits", "--limit", 200, "--overwrite")
+    expected = timeless(document(*arguments, "-o", tmp_path / "merged"))
+    weights = (tmp_path / "merged" / "model.safetensors").read_bytes()
+    assert the_document(launched(TORCHRUN, program, *arguments, "-o", tmp_path / "merged", "--json")) == expected
+    assert batches_predicted(program) == [2, 2]  # one of two batches each, by both networks
+    assert (tmp_path / "merged" / "model.safetensors").read_bytes() == weights
+
+
 def test_a_sweep_by_two_is_that_of_one(by_one: Path, tmp_path: Path, program: Path) -> None:
     together = launched(ACCELERATE, program, *SWEEP, "--json", "-o", tmp_path / "two")
     assert the_document(together) == result(by_one) == result(tmp_path / "two")

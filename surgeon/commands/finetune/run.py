@@ -238,7 +238,9 @@ class Run:
         """Measure a network on the validation images."""
         variant = Variant(model, InferenceSettings(self.device, self.precision))
         samples = self._validation_batches(self.request.task.skip_bad)
-        return summarise(measure({VALIDATION: variant}, samples, only_scores, processes=self.processes).kept[VALIDATION])
+        return summarise(
+            measure({VALIDATION: variant}, samples, only_scores, processes=self.processes).kept[VALIDATION]
+        )
 
     def _snapshot(self, model: nn.Module, number: int) -> None:
         checkpoint.save(
