@@ -53,7 +53,7 @@ def sweep(
         typer.Option(
             "--method",
             metavar="HOW",
-            help="race (default) drops values that are beaten; grid measures all (default of --lambda: same cost).",
+            help="grid measures all values, race drops the beaten ones; default: race if a grid takes over a minute.",
         ),
     ] = None,
     confirm: Annotated[
@@ -128,7 +128,7 @@ def sweep(
         axis="alpha" if share is None else "lambda",
         mix_logits=mix_logits,
         metric=metric,
-        method=output.one_of(Method, method or ("race" if share is None else "grid"), "--method"),
+        method=None if method is None else output.one_of(Method, method, "--method"),
         confirm=confirm,
         confirm_split=confirm_split,
         learn=tuple(kind for kind, wanted in kinds.items() if wanted),

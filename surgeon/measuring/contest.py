@@ -3,6 +3,9 @@
 A race is cut into rounds. After each, settings that the leader beats beyond noise, image by image, are
 dropped; and because neighbouring values can hardly be told apart on any number of images, the field
 is thinned out to the best few. The original always runs to the end: every gain is a gain over it.
+
+Thinning out on few images would leave the choice to chance, so each round also needs a number of
+images. `benchmarks/race_regret.py` measures what a race loses by going on without the others.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from surgeon.metrics import Metric, Metrics, Scores, compare_scores, summarise
 from surgeon.metrics.interval import Z95
 from surgeon.results import Gain, Method
 
-# The share of the images after which a round ends, and the share of the settings that go on.
-RACE = ((0.08, 1 / 2), (0.16, 1 / 4), (0.35, 1 / 9))
+# The share of the images after which a round ends, how many there must have been, and the share of settings that go on.
+RACE: tuple[tuple[float, int, float], ...] = ((0.08, 250, 1 / 2), (0.16, 500, 1 / 4), (0.35, 1000, 1 / 9))
 FEWEST_RUNNING = 2
 BEATEN = 3.0  # standard errors of the paired difference: one honest value in 700 is lost
 
@@ -31,11 +34,14 @@ class Round:
     most: int
 
 
-def rounds(method: Method, settings: int, batches: int) -> tuple[Round, ...]:
+def rounds(method: Method, settings: int, batches: int, batch_size: int) -> tuple[Round, ...]:
     """The rounds of a contest, of which the last ends with the images."""
     if method is Method.GRID:
         return (Round(batches, settings),)
-    early = {max(round(share * batches), 1): max(round(rest * settings), FEWEST_RUNNING) for share, rest in RACE}
+    early = {
+        max(round(share * batches), math.ceil(images / batch_size)): max(round(rest * settings), FEWEST_RUNNING)
+        for share, images, rest in RACE
+    }
     return (*(Round(end, most) for end, most in early.items() if end < batches), Round(batches, settings))
 
 
@@ -75,13 +81,24 @@ class Measurement:
 class Contest(Measurement):
     """Settings that compete. Their names stand in the order of what they mean."""
 
-    def __init__(self, names: Sequence[str], original: str, metric: Metric, method: Method, batches: int) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        original: str,
+        metric: Metric,
+        method: Method,
+        batches: int,
+        batch_size: int,
+        also: Sequence[Metric] = (),
+    ) -> None:
         super().__init__(names, batches)
         self.original = original
         self.metric = metric
+        self.also = tuple(also)
         self.dropped: dict[str, str] = {}
         self.gains: dict[str, Gain] = {}
-        self._rounds = list(rounds(method, len(names), batches))
+        self.other_gains: dict[str, tuple[Gain, ...]] = {}
+        self._rounds = list(rounds(method, len(names), batches, batch_size))
 
     def next_end(self, most: int) -> int:
         return min(self.done + most, self._rounds[0].end)
@@ -103,11 +120,14 @@ class Contest(Measurement):
     def _end_round(self, most: int) -> None:
         if not len(self.scores[self.original]):  # none of the images so far could be read
             return
-        self.gains |= {name: self._gain(name) for name in self.running if name != self.original}
+        others = [name for name in self.running if name != self.original]
+        self.gains |= {name: self._gain(name, self.metric) for name in others}
+        # Now, because only now the original has seen the same images as those that are about to be dropped.
+        self.other_gains |= {name: tuple(self._gain(name, metric) for metric in self.also) for name in others}
         if not self._rounds:
             return
-        leader, *others = self._ranking()
-        for place, name in enumerate(others, 1):
+        leader, *behind = self._ranking()
+        for place, name in enumerate(behind, 1):
             if name == self.original:
                 continue
             if self._beaten(name, leader):
@@ -121,18 +141,16 @@ class Contest(Measurement):
         return self._ranking()[0]
 
     def _ranking(self) -> list[str]:
-        """Those still running, the best first. Equal accuracies of few images are told apart by likelihood."""
+        """Those still running, the best first; of equal ones, that nearest to the original."""
         at = self.names.index
-        figures = {name: summarise(self.scores[name]) for name in self.running}
 
-        def rank(name: str) -> tuple[float, float, int]:
-            record = figures[name]
-            return -merit(self.metric, record), record.scaled_cross_entropy, abs(at(name) - at(self.original))
+        def rank(name: str) -> tuple[float, int]:
+            return -merit(self.metric, summarise(self.scores[name])), abs(at(name) - at(self.original))
 
         return sorted(self.running, key=rank)
 
-    def _gain(self, name: str) -> Gain:
-        return gain_over(self.scores[self.original], self.scores[name], self.metric)
+    def _gain(self, name: str, metric: Metric) -> Gain:
+        return gain_over(self.scores[self.original], self.scores[name], metric)
 
     def _beaten(self, name: str, leader: str) -> bool:
         if self.metric.per_image is None:  # its interval is costly, and thinning out will do

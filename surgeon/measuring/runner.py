@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from surgeon.measuring.predicting import Manner
 from surgeon.metrics import Scores
 
 BATCHES_PER_BLOCK = 4
+SETTINGS_TIMED = 3
 
 Progress = Callable[[str, int, int, int], None]
 """Called with the phase, the passes done and planned (in batches), and the number of settings still running."""
@@ -30,6 +32,9 @@ class BatchSource(Protocol):
     """Batches by number, to be gone through as often as needed; `bad` names the images that were left out."""
 
     bad: list[str]
+
+    @property
+    def batch_size(self) -> int: ...
 
     def only(self, numbers: Sequence[int]) -> BatchSource: ...
 
@@ -95,6 +100,24 @@ class Runner:
         if self.journal is not None:
             self.journal.append({"phase": phase, "found": found})
         return found
+
+    def seconds_of(self, settings: Mapping[str, Value], batches: BatchSource) -> float | None:
+        """About how long all settings take on all images, by a few of them on the first batch; None if it is empty.
+
+        Decoding is left out: it takes as long for one setting as for many.
+        """
+        with closing(iter(batches.only([0]))) as stream:
+            images = next(stream).images
+        if not len(images):
+            return None
+        few = list(settings.values())[-SETTINGS_TIMED:]
+        with self.manner.applied_to(self.model):
+            self.manner.logits(partial(self.axis.logits, values=few[:1]), images)  # the first pass is slower
+            start = time.perf_counter()
+            self.manner.logits(partial(self.axis.logits, values=few), images)
+            seconds = time.perf_counter() - start
+        passes = self.axis.passes(len(settings)) / self.axis.passes(len(few))
+        return seconds * passes * len(batches) / self.processes.count
 
     def _report(self, phase: str, passes: int, planned: int, running: int, passes_of_block: int) -> None:
         self.progress(phase, passes + passes_of_block, passes + planned, running)

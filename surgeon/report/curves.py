@@ -55,11 +55,12 @@ def spots(sweep: Sweep, metric: str) -> list[Spot]:
     found = []
     for point in sweep.points:
         height, low, high = None if point.dropped else point.metrics.value(metric), None, None
-        if original is not None and point.gain is not None and point.gain.metric == metric:
+        gain = point.gain_by(metric)
+        if original is not None and gain is not None:
             if point.dropped:
-                height = original + point.gain.difference
-            if math.isfinite(point.gain.low) and math.isfinite(point.gain.high):
-                low, high = original + point.gain.low, original + point.gain.high
+                height = original + gain.difference
+            if math.isfinite(gain.low) and math.isfinite(gain.high):
+                low, high = original + gain.low, original + gain.high
         if height is not None and math.isfinite(height):
             found.append(Spot(point.value, height, low, high, point))
     return found
@@ -67,7 +68,7 @@ def spots(sweep: Sweep, metric: str) -> list[Spot]:
 
 def without_a_place(sweep: Sweep, metric: str) -> list[float]:
     """The values that a race dropped early and that it did not compare with the original by this metric."""
-    return [p.value for p in sweep.points if p.dropped and not (p.gain is not None and p.gain.metric == metric)]
+    return [point.value for point in sweep.points if point.dropped and point.gain_by(metric) is None]
 
 
 def series_name(name: str, names: Sequence[str]) -> str:

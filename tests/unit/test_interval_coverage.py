@@ -8,15 +8,18 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
-from surgeon.metrics import metrics
+from surgeon.metrics import ImageScores, Metric, group_of, metrics
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "interval_coverage.py"
 NOMINAL = 0.93
+SAMPLES = 30
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +40,64 @@ def least(samples: int) -> float:
 
 @pytest.mark.parametrize("size", [50, 200, 1000])
 def test_every_interval_contains_the_truth(simulation: ModuleType, size: int) -> None:
-    """Of each pair of networks but for chance, and of all pairs together."""
-    samples, pairs = 120, simulation.PAIRS
-    found = [each for pair in pairs for each in simulation.coverages(pair, (size,), samples, images=20_000)]
+    """Of each pair of networks and of all pairs together, but for chance."""
+    pairs = simulation.PAIRS
+    found = [each for pair in pairs for each in simulation.coverages(pair, (size,), SAMPLES, images=20_000)]
     for name in metrics:
         rows = [each for each in found if each.metric == name]
         for kind in ("figure", "difference"):
             shares = {each.pair: getattr(each, kind) for each in rows}
-            assert min(shares.values()) >= least(samples), (name, kind, shares)
-            assert sum(shares.values()) / len(shares) >= NOMINAL, (name, kind, shares)
+            assert min(shares.values()) >= least(SAMPLES), (name, kind, shares)
+            assert sum(shares.values()) / len(shares) >= least(SAMPLES * len(shares)), (name, kind, shares)
+
+
+def by_the_normal_distribution(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> tuple[float, float]:
+    """The textbook interval of a mean difference."""
+    assert metric.per_image is not None
+    first, second = (metric.per_image(images).astype(np.float64) for images in (candidate, baseline))
+    error = (first - second).std(ddof=1) / math.sqrt(len(first))
+    return (first - second).mean() - 1.96 * error, (first - second).mean() + 1.96 * error
+
+
+def by_leaving_out_groups(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> tuple[float, float]:
+    """The textbook interval of a difference of figures that are no means: the jackknife over groups of images."""
+
+    def difference(first: ImageScores, second: ImageScores) -> float:
+        figures = metric.compute(first), metric.compute(second)
+        assert figures[0] is not None
+        assert figures[1] is not None
+        return figures[0] - figures[1]
+
+    groups = np.unique(group_of(candidate.indices)).tolist()
+    without = np.array([difference(candidate.without(group), baseline.without(group)) for group in groups])
+    error, found = math.sqrt((len(groups) - 1) * without.var()), difference(candidate, baseline)
+    return found - 1.96 * error, found + 1.96 * error
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "pair", "interval"),
+    [
+        ("accuracy", 50, "90%, overconfident, alike", by_the_normal_distribution),
+        ("rms", 200, "75%, overconfident, alike", by_leaving_out_groups),
+        ("mad", 200, "99%, overconfident, alike", by_leaving_out_groups),
+    ],
+)
+def test_the_simulation_tells_intervals_that_are_too_short(
+    simulation: ModuleType,
+    name: str,
+    size: int,
+    pair: str,
+    interval: Callable[[Metric, ImageScores, ImageScores], tuple[float, float]],
+) -> None:
+    """Intervals that are right for many images, where there are few."""
+    population = simulation.Population(next(each for each in simulation.PAIRS if each.name == pair), 20_000)
+    candidate, baseline = (population.truth(metrics[name], network, size) for network in (0, 1))
+    random, inside = np.random.default_rng(1), 0
+    for _ in range(SAMPLES):
+        places = random.integers(population.images, size=size)
+        low, high = interval(metrics[name], population.take(0, places), population.take(1, places))
+        inside += low <= candidate - baseline <= high
+    assert inside / SAMPLES < least(SAMPLES)
 
 
 @pytest.mark.long

@@ -168,7 +168,7 @@ def test_a_converted_network_is_as_before_after_an_error(model: nn.Module) -> No
 
 
 def test_a_race_chooses_within_the_noise_of_a_grid(model: nn.Module) -> None:
-    images = loader(320, batch=16)
+    images = loader(1600, batch=16)
     values = [number / 10 for number in range(10)]
     grid, race = (
         surgeon.sweep(model, images, alphas=values, metric="cross-entropy", method=method)
@@ -181,7 +181,7 @@ def test_a_race_chooses_within_the_noise_of_a_grid(model: nn.Module) -> None:
     assert race.points[0].metrics == grid.points[0].metrics
     assert any(point.dropped for point in race.points)
     for point in race.points:
-        assert (point.metrics.images < 320) == (point.dropped is not None)
+        assert (point.metrics.images < 1600) == (point.dropped is not None)
 
 
 # --- learning

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surgeon.core.errors import SurgeonError
-from surgeon.measuring.contest import FEWEST_RUNNING, Contest, Measurement, rounds
+from surgeon.measuring.contest import FEWEST_RUNNING, RACE, Contest, Measurement, rounds
 from surgeon.metrics import Scores, compare_scores, metrics, summarise
 from surgeon.metrics.interval import Z95
 from surgeon.results import Method
@@ -42,7 +42,7 @@ class Field:
         return self.scores(name, 0, self.batches)
 
     def contest(self, metric: str = "cross-entropy", method: Method = Method.RACE) -> Contest:
-        return Contest(list(self.margins), ORIGINAL, metrics[metric], method, self.batches)
+        return Contest(list(self.margins), ORIGINAL, metrics[metric], method, self.batches, BATCH)
 
     def held(
         self,
@@ -50,7 +50,9 @@ class Field:
         method: Method = Method.RACE,
         watch: Callable[[Contest], None] | None = None,
     ) -> Contest:
-        contest = self.contest(metric, method)
+        return self.run(self.contest(metric, method), watch)
+
+    def run(self, contest: Contest, watch: Callable[[Contest], None] | None = None) -> Contest:
         while contest.done < contest.batches:
             end = contest.next_end(4)
             contest.add(end, {name: self.scores(name, contest.done, end) for name in contest.running})
@@ -74,26 +76,36 @@ def field_of(means: Iterable[float], images: int = 20 * BATCH, seed: int = 0, ow
 
 
 def test_a_grid_is_one_round() -> None:
-    (only,) = rounds(Method.GRID, 21, 100)
+    (only,) = rounds(Method.GRID, 21, 100, 32)
     assert (only.end, only.most) == (100, 21)
 
 
 def test_a_race_ends_rounds_early_and_thins_the_field() -> None:
-    *early, last = rounds(Method.RACE, 21, 100)
+    *early, last = rounds(Method.RACE, 21, 100, 64)
     assert [(each.end, each.most) for each in early] == [(8, 10), (16, 5), (35, 2)]
     assert (last.end, last.most) == (100, 21)
 
 
 @pytest.mark.parametrize("settings", [1, 2, 3, 21, 1001])
 @pytest.mark.parametrize("batches", [1, 2, 3, 4, 5, 7, 12, 13, 100, 1563])
-def test_the_rounds_of_a_race_are_sound(settings: int, batches: int) -> None:
-    found = rounds(Method.RACE, settings, batches)
+@pytest.mark.parametrize("batch_size", [1, 7, 32, 256, 4096])
+def test_the_rounds_of_a_race_are_sound(settings: int, batches: int, batch_size: int) -> None:
+    found = rounds(Method.RACE, settings, batches, batch_size)
     assert found[-1].end == batches
     assert all(1 <= before.end < after.end for before, after in pairwise(found))
     early = found[:-1]
     assert all(before.most >= after.most >= FEWEST_RUNNING for before, after in pairwise(early))
+    for each, (_, fewest, _) in zip(early, RACE, strict=False):
+        assert each.end * batch_size >= fewest
     if batches == 1:
         assert not early
+
+
+@pytest.mark.parametrize("images", [100, 359, 449])
+def test_nobody_is_dropped_on_few_images(images: int) -> None:
+    """On 359 validation images, values were once thinned out after 32 of them."""
+    contest = field_of([0, *(0.01 * number for number in range(20))], images, own_noise=0.5).held("accuracy")
+    assert all(len(scores) >= min(images, 250) for scores in contest.scores.values())
 
 
 # --- grids
@@ -158,6 +170,33 @@ def test_every_point_has_its_gain_on_the_images_that_it_saw(method: Method) -> N
     assert contest.gains["alpha 6"].difference > 0
 
 
+def test_who_is_dropped_is_compared_by_the_other_metrics_as_well() -> None:
+    """On the images that both have seen, so that reports can draw all their curves."""
+    field = field_of([0, 1, 1.1, 1.2, -1, -2, -3])
+    names = ("cross-entropy", "scaled-cross-entropy")
+    contest = Contest(
+        list(field.margins),
+        ORIGINAL,
+        metrics["accuracy"],
+        Method.RACE,
+        field.batches,
+        BATCH,
+        [metrics[name] for name in names],
+    )
+    field.run(contest)
+    assert contest.dropped
+    for dropped in contest.dropped:
+        batches = math.ceil(len(contest.scores[dropped]) / BATCH)
+        expected = [
+            compare_scores(metrics[name], contest.scores[dropped], field.scores(ORIGINAL, 0, batches)) for name in names
+        ]
+        found = contest.other_gains[dropped]
+        assert [gain.metric for gain in found] == list(names)
+        assert [(gain.difference, gain.low, gain.high) for gain in found] == [
+            (each.difference, each.low, each.high) for each in expected
+        ]
+
+
 def test_a_metric_without_numbers_per_image_only_thins_out() -> None:
     contest = field_of([0, 1, 1.1, 1.2, -1, -2, -3]).held("ece")
     assert set(contest.dropped.values()) == {"thinned out"}
@@ -173,7 +212,9 @@ def test_a_race_of_one_batch_is_a_grid() -> None:
 def test_a_single_image_drops_nobody_as_beaten() -> None:
     contest = field_of([0, 1, -5, -9], images=BATCH + 1).held()
     assert len(contest.scores[ORIGINAL]) == BATCH + 1
-    contest = Contest([ORIGINAL, "alpha 1", "alpha 2", "alpha 3"], ORIGINAL, metrics["cross-entropy"], Method.RACE, 2)
+    contest = Contest(
+        [ORIGINAL, "alpha 1", "alpha 2", "alpha 3"], ORIGINAL, metrics["cross-entropy"], Method.RACE, 2, 1
+    )
     field = field_of([0, 1, -5, -9], images=2)
     for index in range(2):
         scores = {}
@@ -205,14 +246,16 @@ def test_of_equal_settings_that_nearest_to_the_original_is_chosen() -> None:
     assert field.held("cross-entropy", Method.GRID).best() == "e"
 
 
-def test_equal_accuracies_are_told_apart_by_likelihood() -> None:
-    right = np.full(4 * BATCH, 1.0)
-    field = Field({ORIGINAL: right, "alpha 1": right, "alpha 2": right + 1})
-    field.margins["alpha 1"] = np.where(np.arange(4 * BATCH) % 2 == 0, 0.1, 2.0)
+def test_equal_accuracies_go_to_the_value_nearest_to_the_original_whatever_the_likelihood() -> None:
+    right, wrong = np.full(4 * BATCH, 1.0), np.where(np.arange(4 * BATCH) % 4 == 0, -1.0, 1.0)
+    field = Field({ORIGINAL: wrong, "alpha 1": right * 0.1, "alpha 2": right, "alpha 3": right * 9})
     contest = field.held("accuracy", Method.GRID)
     figures = {name: summarise(scores) for name, scores in contest.scores.items()}
-    assert {record.accuracy for record in figures.values()} == {1.0}
-    assert contest.best() == min(figures, key=lambda name: figures[name].scaled_cross_entropy)
+    assert [record.accuracy for record in figures.values()] == [0.75, 1, 1, 1]
+    assert min(figures, key=lambda name: figures[name].cross_entropy) == "alpha 3"
+    assert contest.best() == "alpha 1"
+    field.margins[ORIGINAL] = right * 0.01
+    assert field.held("accuracy", Method.GRID).best() == ORIGINAL
 
 
 # --- logits that are not numbers
@@ -252,7 +295,7 @@ def test_nan_in_the_original_alone_lets_others_win() -> None:
 
 @pytest.mark.parametrize("method", Method)
 @pytest.mark.parametrize("count", [1, 2, 3, 21])
-@pytest.mark.parametrize("images", [1, BATCH, BATCH + 1, 20 * BATCH - 3])
+@pytest.mark.parametrize("images", [1, BATCH, BATCH + 1, 20 * BATCH - 3, 200 * BATCH])
 def test_planned_work_is_never_exceeded(method: Method, count: int, images: int) -> None:
     field = field_of([number / 10 for number in range(count)], images)
     plan, done = [field.contest(method=method).planned], [0]
@@ -268,14 +311,16 @@ def test_planned_work_is_never_exceeded(method: Method, count: int, images: int)
     assert contest.forwards == sum(len(scores) for scores in contest.scores.values())
     for forwards, still in zip(done, plan, strict=True):  # in images and in batches of up to 16
         assert math.ceil(forwards / BATCH) + still <= plan[0] + count
-    if method is Method.RACE and count == 21 and images > 10 * BATCH:
+    if method is Method.RACE and count == 21 and images > 100 * BATCH:
         assert contest.forwards < 0.3 * images * count
 
 
 def test_blocks_end_where_rounds_do() -> None:
     contest = field_of([0, 1, 2], images=50 * BATCH).contest()
     assert contest.next_end(3) == 3
-    assert contest.next_end(100) == 4  # 8% of 50
+    assert contest.next_end(100) == 16  # 250 images, which are more than 8%
+    contest = field_of([0, 1, 2], images=500 * BATCH).contest()
+    assert contest.next_end(100) == 40  # 8%
     assert Measurement(["a"], 50).next_end(100) == 50
 
 
@@ -306,7 +351,7 @@ def test_a_round_without_images_drops_nobody() -> None:
     peak=st.floats(0, 1),
     height=st.floats(0, 2),
     seed=st.integers(0, 10**6),
-    images=st.integers(10 * BATCH, 25 * BATCH),
+    images=st.integers(20 * BATCH, 40 * BATCH),
     metric=st.sampled_from(["cross-entropy", "scaled-cross-entropy", "accuracy"]),
 )
 def test_a_race_chooses_no_worse_than_a_grid_but_for_noise(

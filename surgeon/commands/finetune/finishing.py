@@ -23,7 +23,7 @@ from surgeon.measuring.journal import OtherSweepError
 from surgeon.measuring.values import parse_values
 from surgeon.metrics import Metrics
 from surgeon.report.training import training_page, training_picture
-from surgeon.results import Evaluation, FineTuning, Measured, Method, Sweep
+from surgeon.results import Evaluation, FineTuning, Measured, Sweep
 from surgeon.surgery.apply import current_plan
 from surgeon.training.loop import Trainer
 
@@ -114,7 +114,6 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
             values=of_axis,
             axis=axis,
             metric=run.recipe.sweep_metric,
-            method=Method.GRID if axis == LambdaAxis.name else Method.RACE,  # all lambdas cost two passes
             output=run.folder / SWEEPS[axis],
         )
         try:

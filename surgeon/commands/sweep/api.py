@@ -102,6 +102,14 @@ class _Loader:
     def __len__(self) -> int:
         return self._batches - self._first
 
+    @cached_property
+    def batch_size(self) -> int:
+        known = getattr(self.loader, "batch_size", None)
+        if isinstance(known, int) and known > 0:
+            return known
+        first = next(as_batches(self.loader), None)
+        return 1 if first is None else len(first.labels)
+
     def only(self, numbers: Sequence[int]) -> _Loader:
         """From some batch on: without a journal nothing else is asked for."""
         return _Loader(self.loader, numbers[0] if numbers else len(self))

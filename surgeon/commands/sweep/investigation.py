@@ -8,19 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from surgeon.commands.storing import decide
+from surgeon.commands.sweep.confirming import best_of, widened
 from surgeon.commands.sweep.learning import epochs_for, learn_alphas
 from surgeon.commands.sweep.verdict import in_sentences
 from surgeon.core.errors import SurgeonError
 from surgeon.measuring.axes import AlphaAxis, Value
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
-from surgeon.measuring.contest import Contest, Measurement, merit
+from surgeon.measuring.contest import FEWEST_RUNNING, Contest, Measurement
 from surgeon.measuring.runner import BatchSource, Runner
 from surgeon.metrics import Metric, Scores, metrics, summarise
 from surgeon.results import Gain, Learned, Learning, Method, Point, Setting, Sweep
 
 ORIGINAL = "original"
 ALWAYS_COMPARED = ("accuracy", "cross-entropy", "scaled-cross-entropy")
-CHOOSING, FITTED, CONFIRMING = "choosing", "measuring what was learned", "confirming"
+ESTIMATING, CHOOSING, FITTED, CONFIRMING = "estimating", "choosing", "measuring what was learned", "confirming"
+# Up to here a grid is cheap, so nothing has to be risked to save work.
+FEW_IMAGES = 1000
+A_MINUTE = 60.0
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,8 @@ class Question:
 
     values: tuple[float, ...]
     metric: Metric
-    method: Method
+    method: Method | None = None
+    """None is a grid where that is cheap, otherwise a race."""
     learn: tuple[Learning, ...] = ()
     force: bool = False
     """Keep the best setting even if its gain may be noise."""
@@ -54,7 +59,8 @@ class Investigation:
     def run(self, **about: Any) -> Sweep:
         """The whole result; `about` says what the network and the images are."""
         start = time.perf_counter()
-        contest = self._compete()
+        method = self.question.method or self._method()
+        contest = self._compete(method)
         chosen = contest.best()
         chosen_scores = dict(contest.scores)
         learned = [self._learn(kind, self.values[chosen]) for kind in self.question.learn]
@@ -62,10 +68,11 @@ class Investigation:
         if learned:
             chosen_scores |= self._measure(FITTED, [name for name, _ in learned], self.choosing)
         confirmed = self._measure(CONFIRMING, names, self.confirming) if self.confirming is not None else {}
-        settings = {name: self._setting(name, chosen_scores, confirmed) for name in names}
+        candidates = [name for name in names if name != ORIGINAL]
+        settings = {name: self._setting(name, chosen_scores, confirmed, len(candidates)) for name in names}
         finished = [self._with_gains(record, name, chosen_scores, settings) for name, record in learned]
-        best = settings[self._best(chosen, [name for name, _ in learned], settings)]
-        # Images held back took no part in the choice, so there no value had more chances than others.
+        best = settings[best_of([chosen, *(name for name, _ in learned)], ORIGINAL, self.question.metric, settings)]
+        # The choice among values took no part of the images held back, and that among settings has widened the gains.
         decision = decide(
             best.name,
             best.gain(self.question.metric.name),
@@ -80,7 +87,7 @@ class Investigation:
             axis=self.runner.axis.name,
             metric=self.question.metric.name,
             higher_is_better=self.question.metric.higher_is_better,
-            method=self.question.method,
+            method=method,
             original=self.runner.axis.original,
             points=tuple(self._point(name, contest) for name in self.values),
             chosen=self.values[chosen],
@@ -102,9 +109,18 @@ class Investigation:
             **about,
         )
 
-    def _compete(self) -> Contest:
-        names = list(self.values)
-        contest = Contest(names, ORIGINAL, self.question.metric, self.question.method, len(self.choosing))
+    def _method(self) -> Method:
+        """A grid where it is cheap. What was found out by the clock is journalled: going on must not change it."""
+        few_images = len(self.choosing) * self.choosing.batch_size <= FEW_IMAGES
+        if few_images or self.runner.axis.passes(len(self.values)) <= FEWEST_RUNNING:
+            return Method.GRID
+        found = self.runner.once(ESTIMATING, lambda: {"seconds": self.runner.seconds_of(self.settings, self.choosing)})
+        return Method.GRID if found["seconds"] is not None and found["seconds"] <= A_MINUTE else Method.RACE
+
+    def _compete(self, method: Method) -> Contest:
+        metric, choosing = self.question.metric, self.choosing
+        others = [metrics[name] for name in ALWAYS_COMPARED if name != metric.name]
+        contest = Contest(list(self.values), ORIGINAL, metric, method, len(choosing), choosing.batch_size, others)
         contest.passes = self.runner.axis.passes
         self.runner.hold(CHOOSING, contest, self.settings, self.choosing)
         self.forwards += contest.forwards
@@ -160,12 +176,15 @@ class Investigation:
         update = {"gain_choosing": fitted.difference, "gain_confirming": held_back.difference}
         return record.model_copy(update=update)
 
-    def _setting(self, name: str, choosing: Mapping[str, Scores], confirming: Mapping[str, Scores]) -> Setting:
+    def _setting(
+        self, name: str, choosing: Mapping[str, Scores], confirming: Mapping[str, Scores], candidates: int
+    ) -> Setting:
         fitted_on = (choosing[name], choosing[ORIGINAL])
         gains = []
         for metric in dict.fromkeys((self.question.metric.name, *ALWAYS_COMPARED)) if name != ORIGINAL else ():
             if confirming:
-                gains.append(gain_over(confirming[ORIGINAL], confirming[name], metrics[metric], fitted_on))
+                gain = gain_over(confirming[ORIGINAL], confirming[name], metrics[metric], fitted_on)
+                gains.append(widened(gain, candidates))
             else:
                 gains.append(gain_over(choosing[ORIGINAL], choosing[name], metrics[metric]))
         return Setting(
@@ -185,18 +204,12 @@ class Investigation:
             gain_of_temperature(confirming[name], choosing[name]) if confirming else gain_of_temperature(choosing[name])
         )
 
-    def _best(self, chosen: str, learned: Sequence[str], settings: Mapping[str, Setting]) -> str:
-        """The best on the images held back, of equal ones the simplest; the original where all were refuted."""
-        metric = self.question.metric
-        gains = {name: settings[name].gain(metric.name) for name in (chosen, *learned)}
-        holding_up = [name for name, gain in gains.items() if gain is None or gain.within_noise or gain.better]
-        return max(holding_up or [ORIGINAL], key=lambda name: merit(metric, settings[name].reported))
-
     def _point(self, name: str, contest: Contest) -> Point:
         return Point(
             value=self.values[name],
             metrics=summarise(contest.scores[name]),
             gain=contest.gains.get(name),
+            other_gains=contest.other_gains.get(name, ()),
             dropped=contest.dropped.get(name),
         )
 

@@ -44,7 +44,8 @@ class SweepRequest:
     axis: str = "alpha"
     mix_logits: bool = False
     metric: str = "accuracy"
-    method: Method = Method.RACE
+    method: Method | None = None
+    """None is a grid where that is cheap, otherwise a race."""
     confirm: bool = False
     confirm_split: str | None = None
     learn: tuple[Learning, ...] = ()
