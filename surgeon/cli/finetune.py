@@ -112,6 +112,9 @@ def finetune(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin afresh in a folder that holds a run.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Store the chosen alpha or lambda even if its gain may be noise.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Open network and images, say what would be done, and stop.")
     ] = False,
@@ -133,7 +136,7 @@ def finetune(
     pretrained: options.Pretrained = True,
     as_json: options.Json = False,
 ) -> None:
-    """Fine-tune a network on your images; afterwards choose alpha on validation images and test once."""
+    """Fine-tune a network on your images; choose alpha, if it has one, on validation images; test once."""
     from surgeon.models.names import check_model_name
     from surgeon.training.recipe import as_yaml, load_recipe
 
@@ -168,6 +171,7 @@ def finetune(
         resume=resume,
         overwrite=overwrite,
         track=track,
+        force=force,
     )
 
     def open_network() -> LoadedModel:
@@ -233,9 +237,17 @@ class Told:
             )
         output.say(
             f"epoch {epoch.number:>3}/{self.epochs}  loss {epoch.loss:.4f}  accuracy {epoch.accuracy:6.2%}{validation}"
-            f"  [dim]{epoch.images_per_second:,.0f} images/s[/]"
+            f"  [dim]{_rates(epoch)}{epoch.images_per_second:,.0f} images/s[/]"
             + (f"  [yellow]{count(epoch.left_out, 'unreadable image')} left out[/]" if epoch.left_out else "")
         )
+
+
+def _rates(epoch: Epoch) -> str:
+    """The learning rates of its last step: of the backbone, and of the head if that has another."""
+    backbone, head = epoch.backbone_rates[-1:], epoch.head_rates[-1:]
+    if not backbone or backbone == head:
+        return "".join(f"lr {rate:.3g}  " for rate in head)
+    return f"lr {backbone[0]:.3g}{''.join(f', head {rate:.3g}' for rate in head)}  "
 
 
 def describe(result: FineTuning, folder: Path) -> None:
@@ -245,8 +257,8 @@ def describe(result: FineTuning, folder: Path) -> None:
     output.say(f"  rewrites       {escape(result.rewrites) or 'none'}")
     output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
     held_back = " (a tenth of the training images)" if result.held_back else ""
-    images = f"{result.train_images:,} to train, {result.validation_images:,} to choose by{held_back}"
-    output.say(f"  images         {images}, {result.test_images:,} to test")
+    images = f"{result.train_images:,} training, {result.validation_images:,} validation{held_back}"
+    output.say(f"  images         {images}, {result.test_images:,} test")
     if left_out := left_out_text(result):
         output.say(f"  [yellow]note:[/] left out as unreadable: {escape(left_out)}")
     for sentence in result.settings:
@@ -260,6 +272,6 @@ def describe(result: FineTuning, folder: Path) -> None:
         table.add_row(f"{row.split}, {row.setting}{views}", *figures)
     output.show(table)
     if result.test is None:
-        output.say("There are no test images: what was chosen by the validation images looks too good on them.")
+        output.say("There are no test images, and figures on the validation images flatter what was chosen on them.")
     where, run = escape(result.checkpoint), escape(str(folder))
     output.say(f"Checkpoint: {where}   report: {run}/report.html, result.json, curves.png")

@@ -14,7 +14,7 @@ from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.engine import measure
 from surgeon.measuring.error_analysis import break_down
-from surgeon.measuring.keeping import Logits, Scored, ScoresAndLogits
+from surgeon.measuring.keeping import Logits, Scored, ScoresAndLogits, only_scores
 from surgeon.measuring.setup import Request, batches_for, prepare
 from surgeon.metrics import intervals, metrics, summarise
 from surgeon.models.sources import LoadedModel
@@ -42,13 +42,15 @@ def run_evaluation(
     """Evaluate a network on a data set; with several views, also on one for comparison.
 
     A report is written to the folder `output`, and `with_temperature` a checkpoint beside it, which has the fitted
-    one if its gain is beyond noise. It is fitted on the images that settings are chosen on.
+    one if its gain is beyond noise. It is fitted on the images that settings are chosen on, which the figures are of;
+    where half of the images were held back from that, the gain is measured on those.
     """
     processes = Processes.launched()
     warnings: tuple[str, ...] = ()
+    held_back: ImageSet | None = None
     if with_temperature and images is None:
         choosing = images_to_choose_on(request)
-        images, warnings = choosing.images, choosing.warnings
+        images, warnings, held_back = choosing.images, choosing.warnings, choosing.held_back
     task = prepare(loaded, request, images)
     # Each image is decoded once for both.
     networks = {AS_ASKED: task} | ({ONE_VIEW: task.with_one_view()} if task.views else {})
@@ -68,7 +70,13 @@ def run_evaluation(
     if checkpoint_folder is not None:
         if figures.temperature is None:
             raise SurgeonError("The cross-entropy is infinite at every temperature, so there is none to store.")
-        temperature_gain = gain_of_temperature(scores)
+        if held_back is None:
+            temperature_gain = gain_of_temperature(scores)
+        else:
+            others = measure(
+                {AS_ASKED: task.variant}, task.batches(held_back), only_scores, processes=processes, progress=progress
+            )
+            temperature_gain = gain_of_temperature(others.kept[AS_ASKED], fitted_on=scores)
         decision = decide(f"A temperature of {figures.temperature:.4f}", temperature_gain, force=force)
     plan = getattr(loaded.model, "surgery", None)
     result = Evaluation(

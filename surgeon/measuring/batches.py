@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,8 @@ from surgeon.data.loaders import Batch
 
 IMAGE_KEYS = ("image", "images", "img", "pixel_values")
 LABEL_KEYS = ("label", "labels", "target", "targets")
+OTHER_TYPE = re.compile(r"\bd?types?\b")
+"""What torch says where images and weights are not of one type: "Input type (double) and bias type (float)…"."""
 PAIRS = 'Pairs will do, and dictionaries with "image" and "label".'
 
 
@@ -31,7 +34,10 @@ def as_batches(given: Iterable[Any]) -> Iterator[Batch]:
 def checked_loader(given: Any) -> Iterable[Any]:
     """Something that gives batches one after the other."""
     if not hasattr(given, "__iter__") and not hasattr(given, "__getitem__"):
-        raise SurgeonError(f"A {_kind(given)} gives no batches.", "Pass a DataLoader, or a list of (images, labels).")
+        kind = _kind(given)
+        raise SurgeonError(
+            f"{kind[0].upper()}{kind[1:]} gives no batches.", "Pass a DataLoader, or a list of (images, labels)."
+        )
     loader: Iterable[Any] = given
     return loader
 
@@ -41,12 +47,12 @@ def _as_batch(item: Any, first: int) -> Batch:
     if isinstance(item, Mapping):
         keys = [next((key for key in known if key in item), None) for known in (IMAGE_KEYS, LABEL_KEYS)]
         parts = [item[key] for key in keys if key is not None]
-        found = f"dictionary of {listing(map(str, item))}"
+        found = f"a dictionary of {listing(map(str, item))}"
     else:
         parts = list(item[:2]) if isinstance(item, Sequence) and not isinstance(item, str | bytes) else []
         found = _kind(item)
     if len(parts) < 2:
-        raise SurgeonError(f"Batches have to be (images, labels), and this one is a {found}.", PAIRS)
+        raise SurgeonError(f"Batches have to be (images, labels), and this one is {found}.", PAIRS)
     images, labels = _images(parts[0]), _labels(parts[1])
     if len(images) != len(labels):
         raise SurgeonError(
@@ -59,8 +65,8 @@ def _images(given: Any) -> Tensor:
     images = torch.from_numpy(given) if _is_array(given) else given
     if not isinstance(images, Tensor):
         raise SurgeonError(
-            f"The images of a batch have to be one tensor, and these are a {_kind(given)}.",
-            "Stack them; networks that find objects take lists, and are not what is measured here.",
+            f"The images of a batch have to be one tensor, and these are {_kind(given)}.",
+            "Stack images of one size with torch.stack. Detection networks, which take lists, cannot be measured here.",
         )
     if images.dim() == 0:
         raise SurgeonError("The images of a batch are a single number.", "Their first dimension counts them.")
@@ -74,9 +80,9 @@ def _labels(given: Any) -> Tensor:
     if numbers or _is_array(given):
         labels = torch.as_tensor(given)
     if not isinstance(labels, Tensor):
-        hint = "Batches come from a DataLoader: wrap the data set in one." if isinstance(given, int) else ""
         raise SurgeonError(
-            f"The labels of a batch have to be one class number per image, and these are a {_kind(given)}.", hint
+            f"The labels of a batch have to be one class number per image, and these are {_kind(given)}.",
+            _hint_about_labels(given),
         )
     if labels.dim() == 0:
         raise SurgeonError(
@@ -86,7 +92,7 @@ def _labels(given: Any) -> Tensor:
         shape = "x".join(map(str, labels.shape))
         raise SurgeonError(
             f"Labels have to be one class number per image, and these have the shape {shape}.",
-            "One-hot and mixed labels become class numbers with labels.argmax(1)." if labels.dim() == 2 else "",
+            _hint_about_shape(labels),
         )
     if labels.is_floating_point() or labels.is_complex():
         raise SurgeonError(
@@ -95,11 +101,30 @@ def _labels(given: Any) -> Tensor:
     return labels.long()
 
 
+def _hint_about_labels(given: Any) -> str:
+    if isinstance(given, int):
+        return "Batches come from a DataLoader: wrap the data set in one."
+    first = given[0] if isinstance(given, list | tuple) and given else given
+    if isinstance(first, Mapping):
+        return "Boxes, masks and several labels per image cannot be measured here: give the class numbers alone."
+    if isinstance(first, str | bytes):
+        return "Replace names by the numbers that the network has for them."
+    return "Pass a tensor of whole numbers."
+
+
+def _hint_about_shape(labels: Tensor) -> str:
+    if labels.dim() == 2 and labels.shape[1] == 1:  # argmax would make all of them class 0
+        return "Drop the second dimension: labels[:, 0]."
+    if labels.dim() == 2:
+        return "One-hot and mixed labels become class numbers with labels.argmax(1)."
+    return "Masks and boxes cannot be measured here."
+
+
 def checked_network(model: Any) -> nn.Module:
     """A network, not its name or a function."""
     if not isinstance(model, nn.Module):
         raise SurgeonError(
-            f"The network has to be an nn.Module, and this is a {_kind(model)}.",
+            f"The network has to be an nn.Module, and this is {_kind(model)}.",
             "surgeon.load opens a checkpoint folder, timm.create_model a name.",
         )
     return model
@@ -109,7 +134,7 @@ def check_logits(logits: Any, images: int) -> None:
     """Refuse what is not one row of class scores per image."""
     if not isinstance(logits, Tensor):
         raise SurgeonError(
-            f"The network answers with a {_kind(logits)}, not with one tensor of logits.",
+            f"The network answers with {_kind(logits)}, not with one tensor of logits.",
             "Wrap it in a module that gives the logits alone.",
         )
     if logits.dim() != 2 or len(logits) != images or logits.shape[1] == 0 or logits.is_complex():
@@ -123,15 +148,18 @@ def check_logits(logits: Any, images: int) -> None:
 
 @contextmanager
 def refusing_other_types(images: Tensor) -> Iterator[None]:
-    """Most networks fail on whole numbers, and their errors name neither the images nor what to do."""
+    """Most networks fail on numbers of another type, and their errors name neither the images nor what to do."""
     try:
         yield
     except (RuntimeError, TypeError) as error:
-        if images.is_floating_point():
+        if images.is_floating_point() and not OTHER_TYPE.search(str(error)):
             raise
+        told = next(iter(str(error).splitlines()), "").rstrip(".")
         raise SurgeonError(
-            f"The network cannot take images of {_type(images)}: {next(iter(str(error).splitlines()), '')}",
-            "Convert them to float32 and normalise them as the network expects.",
+            f"The network cannot take images of {_type(images)}: {told}.",
+            "Convert them to the type of its weights (images.float() for float32)."
+            if images.is_floating_point()
+            else "Convert them to float32 and normalise them as the network expects.",
         ) from error
 
 
@@ -144,8 +172,8 @@ def _type(tensor: Tensor) -> str:
 
 
 def _kind(given: Any) -> str:
-    """What something is, and what it holds if it is a list."""
+    """What something is, and what it holds if it is a list: `a list of Tensor`."""
     name = type(given).__name__
-    if isinstance(given, list | tuple) and given:
-        return f"{name} of {type(given[0]).__name__}"
-    return name
+    article = "an" if name[0] in "aeiouAEIOU" else "a"
+    content = f" of {type(given[0]).__name__}" if isinstance(given, list | tuple) and given else ""
+    return f"{article} {name}{content}"

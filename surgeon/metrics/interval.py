@@ -219,9 +219,13 @@ def _interval_of_difference(
 ) -> Interval:
     if len(candidate) == 1:
         return UNBOUNDED
-    if _same(candidate, baseline):
+    if not _same(candidate, baseline):
+        imagined = with_imagined(candidate, [baseline])
+    elif candidate.scaled.temperature == baseline.scaled.temperature:
         return Interval(difference, difference)
-    first, second = (_spread(metric, images) for images in with_imagined(candidate, [baseline]))
+    else:  # one network at two temperatures: there is no image that it gets right at one of them alone
+        imagined = with_imagined(candidate) + with_imagined(baseline)
+    first, second = (_spread(metric, images) for images in imagined)
     if len(first.values) != len(second.values):
         return UNBOUNDED
     values = first.values - second.values

@@ -11,10 +11,12 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+from scipy.optimize import minimize_scalar
 from torch.nn.functional import cross_entropy
 
 import surgeon
 from surgeon.data.digits import load_digits
+from surgeon.data.splits import halves
 from surgeon.metrics import metrics, register
 from tests.cli.running import done, refusal
 
@@ -142,6 +144,25 @@ def test_a_temperature_is_fitted_on_test_images_only_with_a_warning(tmp_path: Pa
     assert warning in (tmp_path / "run" / "report.html").read_text("utf-8")
     assert warning in done("eval", "digits-resnet8", *arguments, "--overwrite").stderr
     assert evaluation("digits-resnet8", "--data", "digits", "--split", "test", "--limit", 60)["warnings"] == []
+
+
+def test_a_temperature_is_judged_on_the_half_that_was_held_back(folder: Path, tmp_path: Path) -> None:
+    """Against the formula: fitted on one half of the images, its gain is that of the other half."""
+    told = evaluation("digits-resnet8", "--data", folder, "--temperature", "-o", tmp_path / "run")
+    assert "half of its images choose and the other half is held back" in told["warnings"][0]
+    evaluation("digits-resnet8", "--data", folder, "--save-logits", tmp_path / "logits.safetensors")
+    saved = load_file(tmp_path / "logits.safetensors")
+    logits, labels = saved["logits"].double(), saved["labels"]
+    chosen, others = (torch.from_numpy(half) for half in halves(labels.numpy()))
+
+    def entropy(images: torch.Tensor, temperature: float) -> float:
+        return float(cross_entropy(logits[images] / temperature, labels[images]))
+
+    best = minimize_scalar(lambda t: entropy(chosen, t), bounds=(0.2, 50), method="bounded").x
+    assert told["metrics"]["images"] == told["temperature_gain"]["images"] == 20
+    assert told["metrics"]["cross_entropy"] == pytest.approx(entropy(chosen, 1), rel=1e-5)
+    expected = entropy(others, best) - entropy(others, 1)
+    assert told["temperature_gain"]["difference"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_temperature_within_noise_is_not_stored(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+def rates(run: Path) -> list[list[float]]:
+    epochs = json.loads((run / "result.json").read_text("utf-8"))["epochs"]
+    return [epoch["backbone_rates"] + epoch["head_rates"] for epoch in epochs]
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
@@ -47,7 +52,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_leaves_a_checkpoint_that_eval_confirms(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    result = document(*DIGITS, "--epochs", 2, "--lr", 0.05, "-o", run)
+    result = document(*DIGITS, "--epochs", 2, "--lr", 0.05, "--bn", "example-weighted", "-o", run)
     assert result == json.loads((run / "result.json").read_text("utf-8"))
     assert {"recipe.yaml", "state.pt", "curves.png", "report.html", "checkpoint", "sweep-alpha"} <= {
         entry.name for entry in run.iterdir()
@@ -57,7 +62,7 @@ def test_a_run_leaves_a_checkpoint_that_eval_confirms(tmp_path: Path) -> None:
     assert again["metrics"] == result["test"]
     assert again["rewrites"] == result["rewrites"]
     assert len(result["epochs"]) == 2
-    assert any("alpha = " in sentence for sentence in result["settings"])
+    assert "On the validation images alpha" in result["settings"][0]
     assert result["sweeps"] == ["sweep-alpha"]
     assert 'href="sweep-alpha/report.html"' in (run / "report.html").read_text("utf-8")
     begun_with = json.loads((run / "run.json").read_text("utf-8"))["weights"]
@@ -131,6 +136,8 @@ def test_a_stopped_run_ends_with_the_same_weights(
         )
     done(*QUICK, "-o", run, "--resume")
     assert same(weights(run), weights(uninterrupted))
+    assert rates(run) == rates(uninterrupted)
+    assert [len(of_epoch) for of_epoch in rates(run)] == [8, 8], "of backbone and head in each of four steps"
 
 
 def test_every_kind_of_state_survives_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +169,8 @@ def test_every_kind_of_state_survives_an_interruption(tmp_path: Path, monkeypatc
     assert not same(*(load_file(tmp_path / "whole" / "snapshots" / n / "model.safetensors") for n in "12"))
 
 
-SWEPT = (*DIGITS, "--epochs", 2, "--snapshots", 2, "--set", "sweep=0,0.1,0.2", "--bn", "split")
+SWEPT = (*DIGITS, "--epochs", 2, "--snapshots", 2, "--set", "sweep=0,0.1,0.2")
+SWEPT = (*SWEPT, "--bn", "split", "--bn", "example-weighted")
 
 
 @pytest.fixture(scope="module")
@@ -270,10 +278,11 @@ def test_a_sweep_that_was_interrupted_before_other_options_were_chosen_begins_af
     data = folder_of(tmp_path / "data", train={"a": 4, "b": 4}, validation={"a": 2, "b": 2}, test={"a": 1, "b": 2})
     (data / "test" / "b" / "0.png").write_bytes(b"no image")
     options = ("finetune", "digits-resnet8", "--data", data, "--epochs", 1, "--workers", 0, "-o", tmp_path / "run")
-    assert "--skip-bad" in invoke(*options, "--set", "sweep=0,0.1").stderr
-    result = document(*options, "--set", "sweep=0,0.1", "--resume", "--skip-bad")
+    options = (*options, "--bn", "example-weighted", "--set", "sweep=0,0.1")
+    assert "--skip-bad" in invoke(*options).stderr
+    result = document(*options, "--resume", "--skip-bad")
     assert result["test"]["images"] == 2
-    assert any("alpha = " in sentence for sentence in result["settings"])
+    assert "On the validation images alpha" in result["settings"][0]
 
 
 def test_a_temperature_does_not_outlive_the_weights_it_was_fitted_to(tmp_path: Path) -> None:
@@ -452,7 +461,7 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
     told = document(*QUICK, "--lr", 0.001, "-o", tmp_path / "run", "--resume")
     assert told["settings"] == ["Resumed with a learning rate of 0.001 in place of 0.01."]
     assert "lr: 0.001" in (tmp_path / "run" / "recipe.yaml").read_text()
-    assert told["epochs"][1]["learning_rate"] < 0.001
+    assert max(told["epochs"][1]["backbone_rates"]) < 0.001
     assert "other settings: lr" in refusal(*QUICK, "-o", tmp_path / "run", "--resume"), "it is finished"
 
 
@@ -473,7 +482,8 @@ def test_a_split_network_trains_on_weak_and_strong_copies(tmp_path: Path) -> Non
 def test_a_dry_run_tells_what_network_and_images_decide(tmp_path: Path) -> None:
     outcome = done(*QUICK, "-o", tmp_path / "run", "--dry-run")
     assert yaml.safe_load(outcome.stdout)["batch_size"] == 20
-    assert "2 epochs of 4 steps, 75,002 parameters to learn; 80 images to train, 80 to choose by, 80" in outcome.stderr
+    assert "2 epochs of 4 steps, 75,002 parameters to learn" in outcome.stderr
+    assert "80 training, 80 validation and 80 test images" in outcome.stderr
     nowhere = ("finetune", "digits-resnet8", "--data", tmp_path / "nowhere", "-o", tmp_path / "run", "--dry-run")
     assert "nowhere" in refusal(*nowhere)
     for options in (("--bn", "ghost:size=40"), ("--augment", "weak", "--augment", "strong")):

@@ -55,6 +55,27 @@ def test_every_offline_command_of_a_page_in_order(page: str) -> None:
         done(*arguments)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_command_after_the_installation_is_found_in_the_same_shell(page: str, tmp_path: Path) -> None:
+    """A shell without any environment; only what pip would download is left out."""
+    (installation,) = (block for block in blocks(page, "text") if "pip install" in block)
+    stubs = tmp_path / "stubs"
+    stubs.mkdir()
+    (stubs / "python3").write_text(
+        f'#!/bin/sh\n"{sys.executable}" "$@" --without-pip && cp "{stubs}/pip-of-the-environment" .venv/bin/pip\n'
+    )
+    (stubs / "pip-of-the-environment").write_text(f'#!/bin/sh\ncp "{stubs}/installed" "$(dirname "$0")/surgeon"\n')
+    (stubs / "installed").write_text('#!/bin/sh\necho "ran $*"\n')
+    for stub in stubs.iterdir():
+        stub.chmod(0o755)
+    typed = f"{installation}{commands(page)[0]}\n"
+    finished = subprocess.run(
+        ["sh", "-e"],
+        input=typed, cwd=tmp_path, capture_output=True, text=True, check=False, env={"PATH": f"{stubs}:/usr/bin:/bin"},
+    )  # fmt: skip
+    assert finished.stdout == "ran demo\n", finished.stderr
+
+
 @pytest.mark.parametrize(
     "arguments", [one for _, one in UNEXECUTED], ids=[f"{page} {' '.join(one)}"[:100] for page, one in UNEXECUTED]
 )

@@ -76,17 +76,18 @@ def test_forms_of_the_same_batch_give_the_same_figures(batch: Any) -> None:
     ("batch", "told"),
     [
         ((list(IMAGES), BOXES), "images of a batch have to be one tensor, and these are a list of Tensor"),
-        ((IMAGES, BOXES), "one class number per image, and these are a list of dict"),
+        ((IMAGES, BOXES), "these are a list of dict. Boxes, masks and several labels"),
         ((IMAGES, {"boxes": IMAGES, "labels": LABELS}), "these are a dict"),
         ((IMAGES, torch.eye(CLASSES)[LABELS]), r"shape 6x3. One-hot .* labels.argmax\(1\)"),
-        ((IMAGES, LABELS[:, None]), "shape 6x1"),
-        ((IMAGES, torch.zeros(6, 8, 8, dtype=torch.long)), "shape 6x8x8"),
+        ((IMAGES, LABELS[:, None]), r"shape 6x1. Drop the second dimension: labels\[:, 0\]"),
+        ((IMAGES, torch.zeros(6, 8, 8, dtype=torch.long)), "shape 6x8x8. Masks and boxes cannot be measured"),
         ((IMAGES, LABELS.float()), r"these are float32. Convert them with labels.long\(\)"),
         ((IMAGES, LABELS.numpy().astype(float)), "these are float64"),
         ((IMAGES, [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]), "a list of float"),
-        ((IMAGES, ["cat"] * 6), "a list of str"),
-        ((IMAGES, None), "these are a NoneType"),
-        ((IMAGES[0], 1), "these are a int. Batches come from a DataLoader"),
+        ((IMAGES, ["cat"] * 6), "a list of str. Replace names by the numbers"),
+        ((IMAGES, None), "these are a NoneType. Pass a tensor of whole numbers"),
+        ((IMAGES, list(LABELS)), "a list of Tensor. Pass a tensor of whole numbers"),
+        ((IMAGES[0], 1), "these are an int. Batches come from a DataLoader"),
         ((IMAGES[0], torch.tensor(1)), "single number. Batches come from a DataLoader"),
         ((torch.tensor(1.0), LABELS), "images of a batch are a single number"),
         ((IMAGES, LABELS[:4]), "6 images and 4 labels"),
@@ -99,7 +100,7 @@ def test_forms_of_the_same_batch_give_the_same_figures(batch: Any) -> None:
         ((IMAGES,), "this one is a tuple of Tensor"),
         ("image", "this one is a str"),
         (None, "this one is a NoneType"),
-        (3, "this one is a int"),
+        (3, "this one is an int"),
         (SimpleNamespace(images=IMAGES), "this one is a SimpleNamespace"),
     ],
 )
@@ -117,10 +118,27 @@ def test_whole_numbers_that_the_network_cannot_take(measure: Callable[..., Any])
 
 @BOTH
 @pytest.mark.parametrize(
+    ("images", "weights", "told"),
+    [
+        (torch.float64, torch.float32, "cannot take images of float64"),
+        (torch.float16, torch.float32, "cannot take images of float16"),
+        (torch.float32, torch.float64, "cannot take images of float32"),
+    ],
+)
+def test_numbers_of_another_type_than_the_weights(
+    measure: Callable[..., Any], images: torch.dtype, weights: torch.dtype, told: str
+) -> None:
+    """NumPy's arrays are float64 unless they are told otherwise."""
+    with pytest.raises(SurgeonError, match=rf"{told}: .*type.* Convert them to the type of its weights"):
+        measure(network().to(weights), [(IMAGES.to(images), LABELS)])
+
+
+@BOTH
+@pytest.mark.parametrize(
     ("loader", "told"),
     [
         (None, "A NoneType gives no batches"),
-        (7, "A int gives no batches"),
+        (7, "An int gives no batches"),
         (nn.ReLU(), "A ReLU gives no batches"),
         ({"image": IMAGES, "label": LABELS}, "this one is a str"),
         (IMAGES, "this one is a Tensor"),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from surgeon import choosing
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet
 from surgeon.data.presets import PRESETS, HeldOut
+from surgeon.measuring import choosing
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.setup import Request
 from surgeon.training.splits import open_splits

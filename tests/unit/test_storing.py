@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
-from surgeon.measuring.storing import decide, is_beyond_noise
 
+from surgeon.commands.storing import decide, is_beyond_noise
 from surgeon.measuring.comparison import gain_of_temperature
 from surgeon.metrics import Scores, compare
 from surgeon.results import Gain

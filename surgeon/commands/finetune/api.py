@@ -35,6 +35,7 @@ def finetune(
     pretrained: bool = True,
     resume: bool = False,
     overwrite: bool = False,
+    force: bool = False,
     workers: int | None = None,
     limit: int | None = None,
     skip_bad: bool = False,
@@ -56,6 +57,11 @@ def finetune(
             f"surgeon.finetune takes the name of a model or a checkpoint folder, not a {type(model).__name__}.",
             "surgeon.save it, and pass the folder.",
         )
+    if not isinstance(data, str | Path):
+        raise SurgeonError(
+            f"surgeon.finetune takes the name of a data set or a folder, not a {type(data).__name__}.",
+            "For loaders of your own write the training loop: surgeon.convert, surgeon.mixer and surgeon.sweep fit in.",
+        )
     request = FinetuneRequest(
         task=Request(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
         recipe=load_recipe(recipe, changes),
@@ -63,6 +69,7 @@ def finetune(
         resume=resume,
         overwrite=overwrite,
         track=track,
+        force=force,
     )
     file = Path(weights) if weights is not None else None
     return run_finetuning(

@@ -17,7 +17,7 @@ from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError, count
 from surgeon.core.progress import Progress
-from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_example_weighted_layers
+from surgeon.measuring.axes import AlphaAxis, LambdaAxis, example_weighted_layers, has_example_weighted_layers
 from surgeon.measuring.choosing import TEST, VALIDATION
 from surgeon.measuring.journal import OtherSweepError
 from surgeon.measuring.values import parse_values
@@ -42,8 +42,11 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     assert validation is not None
     # As it is now, to be measured once nothing is left to choose.
     trained = deepcopy(run.loaded.model) if _axes(run) else None
+    before = current_plan(run.loaded.model).summary()
     sentences, sweeps = _choose_settings(run, progress)
-    sentences = [*run.changes, *sentences]
+    rewrites = current_plan(run.loaded.model).summary()
+    changed = [f"Rewrites as trained: {before}; as saved: {rewrites}."] if before != rewrites else []
+    sentences = [*run.changes, *sentences, *changed]
     evaluation = _test(run, progress)
     test = evaluation.metrics if evaluation is not None else None
     figures = _figures(run, validation, evaluation, trained, progress)
@@ -60,7 +63,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     members = range(1, run.recipe.snapshots + 1) if run.recipe.snapshots > 1 else ()
     result = FineTuning(
         model=run.name,
-        rewrites=current_plan(run.loaded.model).summary(),
+        rewrites=rewrites,
         data=run.request.task.data,
         classes=run.classes,
         train_images=len(run.splits.train),
@@ -95,10 +98,16 @@ def _axes(run: Run) -> dict[str, tuple[float, ...]]:
     """What is swept, and at which values: what the network has. Nothing is rewritten that nobody asked for."""
     values = {}
     if run.recipe.sweep is not None and has_example_weighted_layers(run.loaded.model):
-        values[AlphaAxis.name] = parse_values(run.recipe.sweep, "sweep")
+        values[AlphaAxis.name] = (*parse_values(run.recipe.sweep, "sweep"), *_alpha_asked_for(run.loaded.model))
     if run.recipe.sweep is not None and run.is_split:
         values[LambdaAxis.name] = parse_values(LAMBDAS, "lambda")
     return values
+
+
+def _alpha_asked_for(model: nn.Module) -> set[float]:
+    """The one that all layers have already, so that it is among those that are compared."""
+    alphas = {layer.alpha_values for layer in example_weighted_layers(model).values()}
+    return {alpha for alpha in alphas if isinstance(alpha, float)} if len(alphas) == 1 else set()
 
 
 def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]]:
@@ -114,6 +123,7 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
             values=of_axis,
             axis=axis,
             metric=run.recipe.sweep_metric,
+            force=run.request.force,
             output=run.folder / SWEEPS[axis],
         )
         try:

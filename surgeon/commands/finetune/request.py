@@ -31,6 +31,8 @@ class FinetuneRequest:
     resume: bool = False
     overwrite: bool = False
     track: str | None = None
+    force: bool = False
+    """Store the chosen settings even if their gain may be noise."""
 
 
 def check_run(request: FinetuneRequest) -> None:

@@ -187,8 +187,8 @@ class Run:
         test = "no" if self.splits.test is None else f"{len(self.splits.test):,}"
         return (
             f"{count(self.recipe.epochs, 'epoch')} of {count(self.steps_per_epoch, 'step')}, "
-            f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} images to train, "
-            f"{len(self.splits.validation):,} to choose by, {test} to test."
+            f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} training, "
+            f"{len(self.splits.validation):,} validation and {test} test images."
         )
 
     @property
