@@ -26,7 +26,7 @@ def demo(
     with output.working("Loading torch and timm…"):
         from surgeon.commands.demo import COMMAND, run_demo
     with output.progress_bar("batches/s") as bar:
-        result = run_demo(folder, lambda phase, done, planned, running: bar(phase, done, planned))  # noqa: ARG005
+        result = run_demo(folder, bar)
     if as_json:
         output.emit_json(result.model_dump_json(indent=2))
         return

@@ -143,11 +143,7 @@ def sweep(
         check_output(folder, overwrite)
     loaded = opening.open(model)
     with output.progress_bar("batches/s") as bar:
-        result = run_sweep(
-            loaded,
-            request,
-            lambda phase, done, planned, running: bar(phase, done, planned, count(running, "setting")),
-        )
+        result = run_sweep(loaded, request, bar)
     if as_json:
         output.emit_json(result.model_dump_json(indent=2))
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from surgeon import checkpoint
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
-from surgeon.measuring.runner import Progress
+from surgeon.core.progress import Progress
 from surgeon.measuring.setup import Request
 from surgeon.measuring.values import evenly_spaced
 from surgeon.results import Method, Sweep

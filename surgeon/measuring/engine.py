@@ -69,7 +69,7 @@ def measure(
     with spread(samples, processes) as share:
         whole = share.score(
             len(samples),
-            lambda batches, watch: score(variants, batches, keep, averages or {}, watch),
+            partial(score, variants, keep=keep, averages=averages),
             lambda _, done: progress(doing, min(done, images), images),
         )
     if not any(map(len, whole.kept.values())):

@@ -106,10 +106,6 @@ class Task:
         return batches_for([self], image_set or self.image_set)
 
     @property
-    def manner(self) -> InferenceSettings:
-        return self.inference
-
-    @property
     def inference(self) -> InferenceSettings:
         return InferenceSettings(self.device, self.precision, self.views, self.request.merge)
 

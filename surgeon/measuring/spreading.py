@@ -17,11 +17,20 @@ class Samples(Protocol):
 
     bad: list[str]
 
+    @property
+    def batch_size(self) -> int: ...
+
     def only(self, numbers: Sequence[int]) -> Samples: ...
 
     def __iter__(self) -> Generator[Batch]: ...
 
     def __len__(self) -> int: ...
+
+
+class Compute(Protocol[K]):
+    """Scores some batches, and tells `watch` of the images of each."""
+
+    def __call__(self, batches: Iterator[Batch], /, *, watch: Callable[[int], None]) -> Scored[K]: ...
 
 
 class Share:
@@ -36,14 +45,14 @@ class Share:
     def score(
         self,
         end: int,
-        compute: Callable[[Iterator[Batch], Callable[[int], None]], Scored[K]],
+        compute: Compute[K],
         watch: Callable[[int, int], None],
     ) -> Scored[K]:
         """What all processes make of the batches from where they are to before `end`.
 
         Args:
             end: The number of a batch.
-            compute: Scores some batches, and tells of the images of each.
+            compute: What this process does with its batches.
             watch: Told how many batches and images all processes have done, as far as this one can tell.
         """
 
@@ -57,7 +66,7 @@ class Share:
 
             number = sum(number < end for number in self._numbers)
             del self._numbers[:number]
-            scored = compute(islice(self._stream, number), told)
+            scored = compute(islice(self._stream, number), watch=told)
             return Scored(scored.kept, self.source.bad[left_out:], scored.seconds)
 
         first, *others = self.processes.gather(mine)

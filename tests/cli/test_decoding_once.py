@@ -51,3 +51,16 @@ def test_validation_in_training_is_what_eval_finds(tmp_path: Path) -> None:
     result = document(*run, "--set", "sweep=null", "-o", tmp_path / "run")
     evaluated = document("eval", tmp_path / "run" / "checkpoint", *DIGITS, "--split", "validation")
     assert evaluated["metrics"] == result["validation"] == result["epochs"][0]["validation"]
+
+
+def test_the_test_images_of_a_run_are_decoded_once(decoded: Counter[tuple[str, int]], tmp_path: Path) -> None:
+    """As trained, as saved and with views: one look."""
+    run = ("finetune", "digits-resnet8", *DIGITS, "--batch-size", 20, "--workers", 0, "--epochs", 1)
+    result = document(*run, "--bn", "example-weighted", "--set", "sweep=0,0.5", "--tta", "flip", "-o", tmp_path / "run")
+    times = {times for (split, _), times in decoded.items() if split == "test"}
+    assert times == {1}
+    on_test = [(figure["setting"], figure["tta"]) for figure in result["figures"] if figure["split"] == "test"]
+    assert on_test == [("as trained", None), ("as saved", None), ("as saved", "flip")]
+    saved = document("eval", tmp_path / "run" / "checkpoint", *DIGITS, "--split", "test", "--tta", "flip")
+    assert saved["metrics"] == result["test"]
+    assert saved["against_one_view"]["metrics"] == result["figures"][3]["metrics"]

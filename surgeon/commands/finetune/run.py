@@ -18,10 +18,8 @@ from surgeon.augment.pipeline import Augmentation, build
 from surgeon.commands.finetune.request import (
     CHECKPOINT,
     LOGITS,
-    PAGE,
     PICTURE,
     RECIPE,
-    RESULT,
     RUN,
     SNAPSHOTS,
     SWEEPS,
@@ -43,6 +41,7 @@ from surgeon.measuring.keeping import only_scores
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Metrics, summarise
 from surgeon.models.sources import LoadedModel
+from surgeon.report.folder import PAGE, RESULT
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
 from surgeon.training.loop import Trainer, Watcher

@@ -15,7 +15,7 @@ from surgeon.core.errors import SurgeonError, listing
 from surgeon.data.loaders import Batch
 from surgeon.measuring.axes import AlphaAxis, has_example_weighted_layers
 from surgeon.measuring.batches import as_batches, checked_loader, checked_network
-from surgeon.measuring.predicting import Manner
+from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.runner import Runner
 from surgeon.measuring.values import checked, parse_values
 from surgeon.metrics import metrics
@@ -57,7 +57,7 @@ def sweep(
     if not has_example_weighted_layers(model):
         model = convert(model, "example-weighted")
     axis = AlphaAxis(model)
-    runner = Runner(model, axis, Manner.of(model))
+    runner = Runner(model, axis, InferenceSettings.of(model))
     values = parse_values(alphas, "alphas") if isinstance(alphas, str) else checked(alphas, "alphas")
     question = Question(values, metrics[metric], _one_of(Method, method, "method"), kinds, force)
     confirming = _Loader(confirm_on) if confirm_on is not None else None
@@ -68,7 +68,7 @@ def sweep(
             rewrites=current_plan(model).summary(),
             data=type(loader).__name__,
             split="all",
-            device=str(runner.manner.device),
+            device=str(runner.inference.device),
         )
 
 
