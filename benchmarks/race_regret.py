@@ -99,7 +99,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=25, help="of each curve and number of images")
     arguments = parser.parse_args()
     print(f"{len(VALUES)} values by accuracy, {len(CURVES)} curves with {arguments.samples} samples each")
-    print("images  rounds                   loss (points): mean, of 100 the 95th, largest   work (evaluations)")
+    print("images  rounds                   loss (points): mean, 95th percentile, largest  work (evaluations)")
     kept = True
     for size in SIZES:
         for name, rounds in ROUNDS.items():

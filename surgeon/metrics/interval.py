@@ -237,7 +237,8 @@ def _interval_of_difference(
 def _same(candidate: ImageScores, baseline: ImageScores) -> bool:
     """Whether two networks are the same as far as these images show, to the last digit."""
     columns = ("cross_entropy", "confidence", "correct", "predicted")
-    return all(np.array_equal(getattr(candidate, name), getattr(baseline, name)) for name in columns)
+    alike = all(np.array_equal(getattr(candidate, name), getattr(baseline, name)) for name in columns)
+    return alike and candidate.elsewhere == baseline.elsewhere  # with another temperature it is another network
 
 
 def _spread(metric: Metric, images: ImageScores) -> Spread:

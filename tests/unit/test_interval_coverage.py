@@ -14,8 +14,10 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 
-from surgeon.metrics import ImageScores, Metric, group_of, metrics
+from surgeon.measuring.comparison import gain_of_temperature
+from surgeon.metrics import ImageScores, Metric, Scores, group_of, metrics
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "interval_coverage.py"
 NOMINAL = 0.93
@@ -98,6 +100,24 @@ def test_the_simulation_tells_intervals_that_are_too_short(
         low, high = interval(metrics[name], population.take(0, places), population.take(1, places))
         inside += low <= candidate - baseline <= high
     assert inside / SAMPLES < least(SAMPLES)
+
+
+@pytest.mark.parametrize(("sharpness", "real"), [(1.0, False), (3.0, True)])
+def test_a_temperature_is_a_real_gain_only_for_a_network_that_needs_one(sharpness: float, real: bool) -> None:
+    """Labels are drawn with the network's own probabilities, so that it is calibrated unless it is made too sure."""
+    generator, found, samples = torch.Generator().manual_seed(0), 0, 40
+    for _ in range(samples):
+        logits = 2.5 * torch.randn(400, 10, generator=generator)
+        labels = torch.multinomial(logits.softmax(dim=1), 1, generator=generator)[:, 0]
+        scores = Scores()
+        scores.update(sharpness * logits, labels, range(400))
+        gain = gain_of_temperature(scores)
+        assert gain.low < gain.difference < gain.high
+        found += gain.better
+    if real:
+        assert found == samples
+    else:
+        assert found <= 0.025 * samples + 3.1 * math.sqrt(0.025 * 0.975 * samples)
 
 
 @pytest.mark.long

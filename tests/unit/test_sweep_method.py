@@ -33,7 +33,7 @@ def model() -> nn.Module:
 
 def loader(images: int) -> DataLoader:
     torch.manual_seed(1)
-    return DataLoader(TensorDataset(torch.randn(images, 1, 4, 4), torch.randint(3, (images,))), batch_size=100)
+    return DataLoader(TensorDataset(torch.randn(images, 1, 4, 4), torch.randint(3, (images,))), batch_size=96)
 
 
 def swept(
@@ -106,7 +106,7 @@ def test_the_estimate_is_of_all_settings_on_all_images(model: nn.Module, monkeyp
     monkeypatch.setattr("surgeon.measuring.runner.time.perf_counter", lambda: float(passes[0]))
     runner = Runner(model, axis, InferenceSettings.of(model))
     settings = {str(alpha): alpha for alpha in ALPHAS}
-    assert runner.seconds_of(settings, _Loader(loader(700))) == pytest.approx(7 * len(ALPHAS))
+    assert runner.seconds_of(settings, _Loader(loader(672))) == pytest.approx(7 * len(ALPHAS))
 
 
 def test_no_curve_of_a_race_is_empty(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

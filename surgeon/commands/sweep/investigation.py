@@ -110,7 +110,7 @@ class Investigation:
 
     def _method(self) -> Method:
         """A grid where it is cheap. What was found out by the clock is journalled: going on must not change it."""
-        few_images = len(self.choosing) * self.choosing.batch_size <= FEW_IMAGES
+        few_images = (len(self.choosing) - 1) * self.choosing.batch_size < FEW_IMAGES  # the last batch may be small
         if few_images or self.runner.axis.passes(len(self.values)) <= FEWEST_RUNNING:
             return Method.GRID
         found = self.runner.once(ESTIMATING, lambda: {"seconds": self.runner.seconds_of(self.settings, self.choosing)})
