@@ -155,9 +155,9 @@ def finetune(
         from surgeon import checkpoint
         from surgeon.commands.finetune.operation import plan_run, run_finetuning
         from surgeon.commands.finetune.request import FinetuneRequest
-        from surgeon.measuring.setup import Request
+        from surgeon.measuring.preparation import InferenceRequest
     request = FinetuneRequest(
-        task=Request(
+        task=InferenceRequest(
             data=data,
             limit=limit,
             image_column=image_column,

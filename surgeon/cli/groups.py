@@ -15,7 +15,7 @@ from surgeon.cli import options, output
 from surgeon.core.errors import SurgeonError
 
 if TYPE_CHECKING:
-    from surgeon.measuring.setup import Request
+    from surgeon.measuring.preparation import InferenceRequest
     from surgeon.models.sources import LoadedModel
 
 R = TypeVar("R")
@@ -55,16 +55,16 @@ class Images:
     device: options.Device = None
     precision: options.PrecisionOption = "float32"
 
-    def request(self, data: str, tta: str | None = None, merge: str = "logits") -> Request:
+    def request(self, data: str, tta: str | None = None, merge: str = "logits") -> InferenceRequest:
         """What has to be predicted, checked."""
         from surgeon.core.devices import Precision
-        from surgeon.measuring.setup import ImageOptions, Request
+        from surgeon.measuring.preparation import ImageOptions, InferenceRequest
         from surgeon.views import Merge
 
         given = asdict(self) | {name: _numbers(getattr(self, name), f"--{name}") for name in ("mean", "std")}
         of_images = {field.name: given.pop(field.name) for field in fields(ImageOptions)}
         precision = output.one_of(Precision, given.pop("precision"), "--precision")
-        return Request(
+        return InferenceRequest(
             data=data,
             tta=tta,
             merge=output.one_of(Merge, merge, "--merge"),

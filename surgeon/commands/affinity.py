@@ -27,7 +27,7 @@ from surgeon.core.progress import Progress
 from surgeon.data.loaders import Batch
 from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.engine import measure
-from surgeon.measuring.setup import Request, Task, batches_for, prepare
+from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, prepare
 from surgeon.metrics import compare
 from surgeon.metrics.imagined import RIGHT
 from surgeon.models.sources import LoadedModel, Preprocessing
@@ -81,24 +81,24 @@ def _augmented(
 
 
 def run_affinity(
-    loaded: LoadedModel, request: Request, specs: Sequence[str], seed: int, progress: Progress
+    loaded: LoadedModel, request: InferenceRequest, specs: Sequence[str], seed: int, progress: Progress
 ) -> Affinity:
     """Predict every image clean and in each augmentation; without specs, in all that can be applied."""
     start = time.perf_counter()
     choosing = images_to_choose_on(request)
-    task = prepare(loaded, request, choosing.images)
-    chosen, left_out = _build(specs, task)
-    classes = len(task.image_set.class_names)
+    prepared = prepare(loaded, request, choosing.images)
+    chosen, left_out = _build(specs, prepared)
+    classes = len(prepared.image_set.class_names)
     conditions = {CLEAN: partial(_soft, classes=classes)} | {
         spec: partial(
-            _augmented, augmentation=augmentation, preprocessing=task.preprocessing, classes=classes, seed=seed
+            _augmented, augmentation=augmentation, preprocessing=prepared.preprocessing, classes=classes, seed=seed
         )
         for spec, augmentation in chosen.items()
     }
     measured = measure(
-        {name: replace(task.variant, condition=condition) for name, condition in conditions.items()},
+        {name: replace(prepared.variant, condition=condition) for name, condition in conditions.items()},
         # A single image that is left over could not be mixed.
-        batches_for([task], task.image_set, keep_pictures=True, fewest=FEWEST_TO_MIX),
+        batches_for([prepared], prepared.image_set, keep_pictures=True, fewest=FEWEST_TO_MIX),
         lambda _: SoftHits({}),
         processes=Processes.launched(),
         progress=progress,
@@ -108,9 +108,9 @@ def run_affinity(
     return Affinity(
         model=loaded.name,
         data=request.data,
-        split=task.image_set.split,
+        split=prepared.image_set.split,
         warnings=choosing.warnings,
-        preprocessing=task.preprocessing,
+        preprocessing=prepared.preprocessing,
         seed=seed,
         images=len(clean),
         clean_accuracy=float(clean.mean()),
@@ -121,13 +121,13 @@ def run_affinity(
     )
 
 
-def _build(specs: Sequence[str], task: Task) -> tuple[dict[str, Augmentation], dict[str, str]]:
+def _build(specs: Sequence[str], prepared: PreparedNetwork) -> tuple[dict[str, Augmentation], dict[str, str]]:
     """What is to be measured; of all augmentations only those that fit, and why the others do not."""
     chosen: dict[str, Augmentation] = {}
     left_out: dict[str, str] = {}
     for spec in specs or augments:
         try:
-            chosen[spec] = build([spec], task.preprocessing)
+            chosen[spec] = build([spec], prepared.preprocessing)
         except SurgeonError as error:
             if specs:
                 raise

@@ -15,7 +15,7 @@ from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.engine import measure
 from surgeon.measuring.error_analysis import break_down
 from surgeon.measuring.keeping import Logits, Scored, ScoresAndLogits, only_scores
-from surgeon.measuring.setup import Request, batches_for, prepare
+from surgeon.measuring.preparation import InferenceRequest, batches_for, prepare
 from surgeon.metrics import intervals, metrics, summarise
 from surgeon.models.sources import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
@@ -30,7 +30,7 @@ AS_ASKED, ONE_VIEW = "as asked for", "one view"
 
 def run_evaluation(
     loaded: LoadedModel,
-    request: Request,
+    request: InferenceRequest,
     progress: Progress,
     *,
     save_logits: Path | None = None,
@@ -51,16 +51,16 @@ def run_evaluation(
     if with_temperature and images is None:
         choosing = images_to_choose_on(request)
         images, warnings, held_back = choosing.images, choosing.warnings, choosing.held_back
-    task = prepare(loaded, request, images)
+    prepared = prepare(loaded, request, images)
     # Each image is decoded once for both.
-    networks = {AS_ASKED: task} | ({ONE_VIEW: task.with_one_view()} if task.views else {})
+    networks = {AS_ASKED: prepared} | ({ONE_VIEW: prepared.with_one_view()} if prepared.views else {})
     measured = measure(
         {name: network.variant for name, network in networks.items()},
-        batches_for(list(networks.values()), task.image_set),
+        batches_for(list(networks.values()), prepared.image_set),
         lambda name: ScoresAndLogits(logits=Logits() if save_logits is not None and name == AS_ASKED else None),
         processes=processes,
         progress=progress,
-        doing=f"evaluating {task.view_count} views" if task.views else "evaluating",
+        doing=f"evaluating {prepared.view_count} views" if prepared.views else "evaluating",
     )
     scores, seconds = measured.kept[AS_ASKED].scores, measured.seconds_alone(AS_ASKED)
     figures = summarise(scores)
@@ -74,7 +74,11 @@ def run_evaluation(
             temperature_gain = gain_of_temperature(scores)
         else:
             others = measure(
-                {AS_ASKED: task.variant}, task.batches(held_back), only_scores, processes=processes, progress=progress
+                {AS_ASKED: prepared.variant},
+                prepared.batches(held_back),
+                only_scores,
+                processes=processes,
+                progress=progress,
             )
             temperature_gain = gain_of_temperature(others.kept[AS_ASKED], fitted_on=scores)
         decision = decide(f"A temperature of {figures.temperature:.4f}", temperature_gain, force=force)
@@ -82,19 +86,19 @@ def run_evaluation(
     result = Evaluation(
         model=loaded.name,
         data=request.data,
-        split=task.image_set.split,
+        split=prepared.image_set.split,
         warnings=warnings,
         rewrites=plan.summary() if plan is not None else "",
-        prediction_by=prediction_by(task.model),
-        preprocessing=task.preprocessing,
-        device=str(task.device),
-        precision=task.precision,
+        prediction_by=prediction_by(prepared.model),
+        preprocessing=prepared.preprocessing,
+        device=str(prepared.device),
+        precision=prepared.precision,
         tta=request.tta,
-        views=task.view_count,
-        against_one_view=_against_one_view(measured) if task.views else None,
+        views=prepared.view_count,
+        against_one_view=_against_one_view(measured) if prepared.views else None,
         metrics=figures,
         intervals=dict(intervals(scores)),
-        breakdown=break_down(scores.images(), task.image_set, loaded.class_names) if output else None,
+        breakdown=break_down(scores.images(), prepared.image_set, loaded.class_names) if output else None,
         bad_images=tuple(measured.bad),
         seconds=seconds,
         images_per_second=len(scores) / seconds,

@@ -20,7 +20,7 @@ from surgeon.layers.surgical import SurgicalNorm
 from surgeon.measuring.comparison import gain_over
 from surgeon.measuring.engine import measure
 from surgeon.measuring.keeping import only_scores
-from surgeon.measuring.setup import Request, prepare
+from surgeon.measuring.preparation import InferenceRequest, prepare
 from surgeon.metrics import metrics, summarise
 from surgeon.models.sources import LoadedModel, example_inputs
 from surgeon.results import Merging
@@ -37,7 +37,7 @@ def run_merging(
     destination: Path,
     *,
     overwrite: bool,
-    request: Request | None,
+    request: InferenceRequest | None,
     progress: Progress,
 ) -> Merging:
     """Merge at a share of the auxiliary branch: the given one, that which the checkpoint mixes with, or a half."""
@@ -83,12 +83,12 @@ def _shift(loaded: LoadedModel, two_passes: nn.Module) -> float | None:
 
 
 def _measure(
-    loaded: LoadedModel, two_passes: nn.Module, request: Request, processes: Processes, progress: Progress
+    loaded: LoadedModel, two_passes: nn.Module, request: InferenceRequest, processes: Processes, progress: Progress
 ) -> dict[str, Any]:
     """Both networks on the same images."""
-    task = prepare(loaded, request)
-    variants = {MERGED: task.variant, TWO_PASSES: replace(task.variant, model=two_passes.to(task.device))}
-    measured = measure(variants, task.batches(), only_scores, processes=processes, progress=progress)
+    prepared = prepare(loaded, request)
+    variants = {MERGED: prepared.variant, TWO_PASSES: replace(prepared.variant, model=two_passes.to(prepared.device))}
+    measured = measure(variants, prepared.batches(), only_scores, processes=processes, progress=progress)
     merged, average = measured.kept[MERGED], measured.kept[TWO_PASSES]
     return {
         "merged": summarise(merged),

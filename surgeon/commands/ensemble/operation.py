@@ -25,7 +25,7 @@ from surgeon.data.sources import WHOLE, MissingSplitError
 from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.engine import measure
 from surgeon.measuring.keeping import Logits, only_scores
-from surgeon.measuring.setup import Request, Task, batches_for, open_images, prepare
+from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, open_images, prepare
 from surgeon.measuring.variants import Average, Variant
 from surgeon.metrics import metrics
 from surgeon.models.sources import LoadedModel
@@ -43,7 +43,7 @@ ORDER_SEED = 0
 class EnsembleRequest:
     """Which images, whether to choose among the members, and whether to average their weights too."""
 
-    task: Request
+    task: InferenceRequest
     metric: str = "accuracy"
     greedy: bool = False
     choose_split: str | None = None
@@ -68,12 +68,12 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     # By number, because a member may be called anything, "soup" too.
     everyone = [str(number) for number in range(len(members))]
     names = {key: member.name for key, member in zip(everyone, members, strict=True)}
-    tasks = {key: prepare(member, request.task, images) for key, member in zip(everyone, members, strict=True)}
-    first, together = tasks[everyone[0]], partial(measure, processes=processes, progress=progress)
+    networks = {key: prepare(member, request.task, images) for key, member in zip(everyone, members, strict=True)}
+    first, together = networks[everyone[0]], partial(measure, processes=processes, progress=progress)
 
     groups, choice = {EVERYONE: everyone}, None
     if choosing is not None:
-        logits = together(_variants(tasks), _batches(tasks, choosing), _all_logits, doing="choosing members")
+        logits = together(_variants(networks), _batches(networks, choosing), _all_logits, doing="choosing members")
         each = [logits.kept[key].in_order() for key in everyone]
         kept = MemberLogits([of_member for of_member, _, _ in each], *each[0][1:])
         chosen, steps = choose_members(list(names.values()), kept, metrics[request.metric], request.task.merge)
@@ -85,12 +85,12 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     in_soup = groups.get(CHOSEN, everyone)
     if statistics_images is not None:
         soup = average_weights([members[int(key)] for key in in_soup])
-        tasks[SOUP] = prepare(soup, request.task, images)
-        restatement = _restate(tasks[SOUP], statistics_images, progress)
+        networks[SOUP] = prepare(soup, request.task, images)
+        restatement = _restate(networks[SOUP], statistics_images, progress)
 
     measured = together(
-        _variants(tasks),
-        _batches(tasks, reported),
+        _variants(networks),
+        _batches(networks, reported),
         only_scores,
         averages={name: Average(group, request.task.merge) for name, group in groups.items()},
         doing=f"predicting with {len(members)}",
@@ -104,7 +104,7 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         (name, [names[key] for key in group], number, measured.kept[name]) for name, (group, number) in passes.items()
     ]
     found, best, combinations = compare_all(
-        members, [tasks[key].preprocessing for key in everyone], scores, combined, request.metric
+        members, [networks[key].preprocessing for key in everyone], scores, combined, request.metric
     )
     result = Ensemble(
         data=request.task.data,
@@ -131,12 +131,12 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     return processes.only_first(lambda: _write(result, soup, request)) or result
 
 
-def _variants(tasks: Mapping[str, Task]) -> dict[str, Variant]:
-    return {name: task.variant for name, task in tasks.items()}
+def _variants(networks: Mapping[str, PreparedNetwork]) -> dict[str, Variant]:
+    return {name: network.variant for name, network in networks.items()}
 
 
-def _batches(tasks: Mapping[str, Task], images: ImageSet) -> Batches:
-    return batches_for(list(tasks.values()), images)
+def _batches(networks: Mapping[str, PreparedNetwork], images: ImageSet) -> Batches:
+    return batches_for(list(networks.values()), images)
 
 
 def _all_logits(name: str) -> Logits:  # noqa: ARG001
@@ -175,7 +175,7 @@ def _statistics_images(request: EnsembleRequest) -> ImageSet:
     return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images)))
 
 
-def _restate(task: Task, images: ImageSet, progress: Progress) -> Restatement:
+def _restate(network: PreparedNetwork, images: ImageSet, progress: Progress) -> Restatement:
     """Estimate the statistics of averaged weights; every process does so by itself, from the same images."""
     done = 0
     label = "estimating statistics"
@@ -184,11 +184,11 @@ def _restate(task: Task, images: ImageSet, progress: Progress) -> Restatement:
         nonlocal done
         done += len(batch.labels)
         progress(label, done, len(images))
-        return (batch.images.to(task.device),)
+        return (batch.images.to(network.device),)
 
-    loader = task.with_one_view().batches(images)
-    layers = restate_statistics(task.model, (moved(batch) for batch in loader if len(batch.labels)))
-    return Restatement(split=images.split, images=done, layers=layers, averaged_layers=keeps_statistics(task.model))
+    loader = network.with_one_view().batches(images)
+    layers = restate_statistics(network.model, (moved(batch) for batch in loader if len(batch.labels)))
+    return Restatement(split=images.split, images=done, layers=layers, averaged_layers=keeps_statistics(network.model))
 
 
 def _write(result: Ensemble, soup: LoadedModel | None, request: EnsembleRequest) -> Ensemble:

@@ -10,7 +10,7 @@ from surgeon.commands.finetune.operation import run_finetuning
 from surgeon.commands.finetune.request import FinetuneRequest
 from surgeon.core.errors import SurgeonError
 from surgeon.core.progress import say_nothing
-from surgeon.measuring.setup import Request
+from surgeon.measuring.preparation import InferenceRequest
 from surgeon.results import Epoch, FineTuning
 from surgeon.training.recipe import load_recipe
 
@@ -63,7 +63,7 @@ def finetune(
             "For loaders of your own write the training loop: surgeon.convert, surgeon.mixer and surgeon.sweep fit in.",
         )
     request = FinetuneRequest(
-        task=Request(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
+        task=InferenceRequest(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
         recipe=load_recipe(recipe, changes),
         output=Path(output),
         resume=resume,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, listing
-from surgeon.measuring.setup import Request
+from surgeon.measuring.preparation import InferenceRequest
 from surgeon.report.folder import RESULT
 from surgeon.training.recipe import Recipe, check_recipe, read_yaml
 from surgeon.training.tracking import check_tracker
@@ -25,7 +25,7 @@ MAY_CHANGE = ("lr",)
 class FinetuneRequest:
     """Which images, how to train, and where the run lives."""
 
-    task: Request
+    task: InferenceRequest
     recipe: Recipe
     output: Path
     resume: bool = False

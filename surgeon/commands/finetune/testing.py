@@ -14,7 +14,7 @@ from surgeon.core.progress import Progress
 from surgeon.measuring.choosing import TEST
 from surgeon.measuring.engine import measure
 from surgeon.measuring.keeping import Logits, ScoresAndLogits
-from surgeon.measuring.setup import batches_for, prepare
+from surgeon.measuring.preparation import batches_for, prepare
 from surgeon.metrics import Metrics, summarise
 from surgeon.results import Measured
 

@@ -18,8 +18,8 @@ from surgeon.data.images import ImageSet
 from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_example_weighted_layers
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
+from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, prepare
 from surgeon.measuring.runner import Runner
-from surgeon.measuring.setup import Request, Task, open_images, prepare
 from surgeon.metrics import metrics
 from surgeon.models.sources import LoadedModel
 from surgeon.report.curves import sweep_picture
@@ -41,7 +41,7 @@ ORDER_SEED = 0
 class SweepRequest:
     """What to sweep, by what to choose, and what to do with the choice."""
 
-    task: Request
+    task: InferenceRequest
     values: tuple[float, ...]
     axis: str = "alpha"
     mix_logits: bool = False
@@ -139,7 +139,7 @@ def _open_journal(
     folder: Path,
     request: SweepRequest,
     loaded: LoadedModel,
-    task: Task,
+    task: PreparedNetwork,
     choosing: ImageSet,
     confirming: ImageSet | None,
 ) -> Journal:

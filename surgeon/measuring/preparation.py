@@ -68,7 +68,7 @@ def _per_channel(numbers: tuple[float, ...], channels: int, option: str) -> tupl
 
 
 @dataclass(frozen=True)
-class Request:
+class InferenceRequest:
     """Which images, and how to predict them."""
 
     data: str
@@ -87,7 +87,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Task:
+class PreparedNetwork:
     """A network on its device, and images that fit it."""
 
     model: nn.Module
@@ -99,7 +99,7 @@ class Task:
     device: torch.device
     precision: Precision
     batch_size: int
-    request: Request
+    request: InferenceRequest
 
     def batches(self, image_set: ImageSet | None = None) -> Batches:
         """Batches of all images, or of others."""
@@ -114,7 +114,7 @@ class Task:
         """The network as it is."""
         return Variant(self.model, self.inference, self.preprocessing)
 
-    def with_one_view(self) -> Task:
+    def with_one_view(self) -> PreparedNetwork:
         """The same images as the network itself expects them."""
         return replace(self, views=None, preprocessing=self.network_preprocessing)
 
@@ -123,7 +123,7 @@ class Task:
         return self.views.count if self.views else 1
 
 
-def prepare(loaded: LoadedModel, request: Request, images: ImageSet | None = None) -> Task:
+def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | None = None) -> PreparedNetwork:
     """Open the images (unless given), check that they fit the network, and move it to its device."""
     preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name)
     views = view_families[request.tta].for_network(preprocessing) if request.tta else None
@@ -131,7 +131,7 @@ def prepare(loaded: LoadedModel, request: Request, images: ImageSet | None = Non
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
     check_classes(image_set, _outputs(model, preprocessing, device), loaded.class_names)
-    return Task(
+    return PreparedNetwork(
         model=model,
         image_set=image_set,
         network_preprocessing=preprocessing,
@@ -145,7 +145,7 @@ def prepare(loaded: LoadedModel, request: Request, images: ImageSet | None = Non
 
 
 def batches_for(
-    networks: Sequence[Task], image_set: ImageSet, *, keep_pictures: bool = False, fewest: int = 1
+    networks: Sequence[PreparedNetwork], image_set: ImageSet, *, keep_pictures: bool = False, fewest: int = 1
 ) -> Batches:
     """Batches that are decoded once for several networks, as small as the one with the largest images needs them.
 
@@ -167,7 +167,7 @@ def batches_for(
     )
 
 
-def open_images(request: Request) -> ImageSet:
+def open_images(request: InferenceRequest) -> ImageSet:
     """The images of a request, all or as many as it wants."""
     image_set = open_data(
         request.data, request.split, image_column=request.image_column, label_column=request.label_column
