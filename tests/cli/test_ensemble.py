@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,15 @@ def test_greedy_never_reports_on_the_images_it_chose_on(
 
 
 # Soup -------------------------------------------------------------------------------------------
+
+
+def test_members_may_be_called_like_what_is_made_of_them(members: list[Path], tmp_path: Path) -> None:
+    for name, member in zip(("soup", "ensemble"), members, strict=False):
+        shutil.copytree(member, tmp_path / name)
+    named = document("ensemble", tmp_path / "soup", tmp_path / "ensemble", *DIGITS, "--limit", 60, "--soup")
+    told = document("ensemble", *members[:2], *DIGITS, "--limit", 60, "--soup")
+    for ours, theirs in zip(named["combinations"], told["combinations"], strict=True):
+        assert (ours["name"], ours["metrics"]) == (theirs["name"], theirs["metrics"])
 
 
 def test_the_soup_is_a_checkpoint_with_the_reported_figures(members: list[Path]) -> None:
