@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 import surgeon
-from surgeon.measuring.predicting import evaluate
+from surgeon.measuring.engine import evaluate
 from surgeon.models.sources import load_model
 
 ALPHAS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)

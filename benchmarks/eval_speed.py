@@ -43,10 +43,10 @@ def plain_timm_loop() -> float:
 def surgeon_eval() -> float:
     from surgeon.checkpoint import open_model
     from surgeon.commands.evaluate import run_evaluation
-    from surgeon.measuring.setup import Request
+    from surgeon.measuring.preparation import InferenceRequest
 
     loaded = open_model(MODEL, weights=LITE0)
-    request = Request(data=str(IMAGENET), split=SPLIT, limit=IMAGES, batch_size=BATCH, workers=WORKERS)
+    request = InferenceRequest(data=str(IMAGENET), split=SPLIT, limit=IMAGES, batch_size=BATCH, workers=WORKERS)
     return run_evaluation(loaded, request, lambda *_: None).images_per_second
 
 

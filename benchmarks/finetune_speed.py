@@ -22,7 +22,7 @@ from surgeon import checkpoint
 from surgeon.commands.finetune.operation import run_finetuning
 from surgeon.commands.finetune.request import FinetuneRequest
 from surgeon.data.loaders import usable_cores
-from surgeon.measuring.setup import Request
+from surgeon.measuring.preparation import InferenceRequest
 from surgeon.results import Epoch
 from surgeon.training.recipe import check_recipe
 
@@ -59,7 +59,9 @@ def ours(folder: Path) -> float:
     keys = {"epochs": EPOCHS, "batch_size": BATCH, "sweep": None, "norm_weight_decay": False, "validate_every": EPOCHS}
     watcher = Fastest()
     with tempfile.TemporaryDirectory() as run:
-        request = FinetuneRequest(Request(data=str(folder)), check_recipe(keys, "benchmark"), Path(run) / "run")
+        request = FinetuneRequest(
+            InferenceRequest(data=str(folder)), check_recipe(keys, "benchmark"), Path(run) / "run"
+        )
         run_finetuning(lambda: checkpoint.open_model(MODEL, pretrained=False), request, watcher, lambda *_: None)
     return max(watcher.rates)
 

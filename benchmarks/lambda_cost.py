@@ -11,7 +11,7 @@ import surgeon
 from surgeon.checkpoint import open_model
 from surgeon.commands.evaluate import run_evaluation
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
-from surgeon.measuring.setup import Request
+from surgeon.measuring.preparation import InferenceRequest
 from surgeon.measuring.values import evenly_spaced
 from surgeon.models.sources import LoadedModel
 from surgeon.results import Method, Sweep
@@ -20,7 +20,7 @@ from surgeon.surgery.branches import split_layers
 VALUES, ROUNDS, MOST = 11, 5, 2.2
 REAL = FOLDER.is_dir()
 MODEL, IMAGES = ("cifar-resnet20", 2000) if REAL else ("digits-resnet8", 449)
-REQUEST = Request(data=str(CIFAR10) if REAL else "digits", split="test", limit=IMAGES)
+REQUEST = InferenceRequest(data=str(CIFAR10) if REAL else "digits", split="test", limit=IMAGES)
 
 
 def split_network() -> LoadedModel:

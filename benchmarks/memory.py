@@ -52,9 +52,9 @@ def evaluate(path: Path) -> None:
     """Print the peak resident memory in MiB."""
     from surgeon.checkpoint import open_model
     from surgeon.commands.evaluate import run_evaluation
-    from surgeon.measuring.setup import Request
+    from surgeon.measuring.preparation import InferenceRequest
 
-    run_evaluation(open_model("cifar-resnet20", pretrained=False), Request(data=str(path)), lambda *_: None)
+    run_evaluation(open_model("cifar-resnet20", pretrained=False), InferenceRequest(data=str(path)), lambda *_: None)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 

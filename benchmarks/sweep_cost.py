@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from real_data import CIFAR10, RESNET20, leave_unless_there
 
@@ -10,8 +11,9 @@ import surgeon
 from surgeon.checkpoint import open_model
 from surgeon.commands.evaluate import run_evaluation
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
-from surgeon.measuring.predicting import score
-from surgeon.measuring.setup import Request, prepare
+from surgeon.measuring.engine import measure
+from surgeon.measuring.keeping import only_scores
+from surgeon.measuring.preparation import InferenceRequest, prepare
 from surgeon.measuring.values import evenly_spaced
 from surgeon.metrics import compare_scores, metrics
 from surgeon.results import Method, Sweep
@@ -22,8 +24,8 @@ VIEWS, IMAGES_WITH_VIEWS, MOST_OF_A_VIEW = 162, 128, 0.8
 MOST = {Method.RACE: 8.0, Method.GRID: VALUES * 1.10}
 
 
-def request(images: int, tta: str | None = None) -> Request:
-    return Request(data=str(CIFAR10), split="test", limit=images, tta=tta)
+def request(images: int, tta: str | None = None) -> InferenceRequest:
+    return InferenceRequest(data=str(CIFAR10), split="test", limit=images, tta=tta)
 
 
 def evaluation_seconds(images: int, tta: str | None = None) -> float:
@@ -52,10 +54,13 @@ def report_sweeps(metric: str) -> bool:
 def choices_agree(metric: str, race: float, grid: float) -> bool:
     """Whether the race's choice is the grid's, or cannot be told from it on all images."""
     task = prepare(open_model(MODEL, weights=RESNET20), request(IMAGES))
-    race_scores, grid_scores = (
-        score(surgeon.convert(task.model, "example-weighted", alpha=alpha), task.batches()) for alpha in (race, grid)
-    )
-    compared = compare_scores(metrics[metric], race_scores, grid_scores)
+    networks = {"race": race, "grid": grid}
+    variants = {
+        name: replace(task.variant, model=surgeon.convert(task.model, "example-weighted", alpha=alpha))
+        for name, alpha in networks.items()
+    }
+    scores = measure(variants, task.batches(), only_scores).kept
+    compared = compare_scores(metrics[metric], scores["race"], scores["grid"])
     equal = race == grid or compared.within_noise
     print(
         f"  race chooses {race:g}, grid {grid:g}; difference {compared.difference:+.5f} "

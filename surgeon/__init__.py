@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from surgeon.core.errors import SurgeonError
     from surgeon.inserts.moex.layer import exchange_unit
     from surgeon.inserts.moex.loss import CutMix, exchanged_loss
-    from surgeon.measuring.predicting import evaluate
+    from surgeon.measuring.engine import evaluate
     from surgeon.surgery.apply import convert
     from surgeon.surgery.branches import branch, merge_branches, mix_branches
     from surgeon.surgery.collect import collect_statistics
@@ -54,7 +54,7 @@ _HOMES = {
     "branch": "surgeon.surgery.branches",
     "collect_statistics": "surgeon.surgery.collect",
     "convert": "surgeon.surgery.apply",
-    "evaluate": "surgeon.measuring.predicting",
+    "evaluate": "surgeon.measuring.engine",
     "exchange_unit": "surgeon.inserts.moex.layer",
     "exchanged_loss": "surgeon.inserts.moex.loss",
     "export": "surgeon.commands.export.api",

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 from matplotlib.figure import Figure
+from surgeon.measuring.predicting import score
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, cross_entropy
 from torchvision.transforms.functional import pil_to_tensor
@@ -20,7 +21,6 @@ from torchvision.transforms.functional import pil_to_tensor
 import surgeon
 from surgeon.data.digits import load_digits
 from surgeon.data.sources import open_data
-from surgeon.measuring.predicting import score
 from surgeon.metrics import Metrics, Scores, metrics, summarise
 from surgeon.models.cifar import digits_resnet8
 

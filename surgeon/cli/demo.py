@@ -25,7 +25,7 @@ def demo(
     with loading():
         from surgeon.commands.demo import COMMAND, run_demo
     with output.progress_bar("batches/s") as bar:
-        result = run_demo(folder, lambda phase, done, planned, running: bar(phase, done, planned))  # noqa: ARG005
+        result = run_demo(folder, bar)
 
     def tell() -> None:
         describe(result, folder)

@@ -15,7 +15,7 @@ from surgeon.cli import options, output
 from surgeon.core.errors import SurgeonError
 
 if TYPE_CHECKING:
-    from surgeon.measuring.setup import Request
+    from surgeon.measuring.preparation import InferenceRequest
     from surgeon.models.sources import LoadedModel
 
 R = TypeVar("R")
@@ -63,13 +63,13 @@ class TrainingImages(AnyImages):
 
     workers: options.TrainingWorkers = None
 
-    def request(self, data: str) -> Request:
+    def request(self, data: str) -> InferenceRequest:
         """What has to be opened."""
-        from surgeon.measuring.setup import Request
+        from surgeon.measuring.preparation import InferenceRequest
 
         given = asdict(self)
         given.pop("input_size")  # part of the recipe
-        return Request(data=data, **given)
+        return InferenceRequest(data=data, **given)
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class Images(AnyImages):
     workers: options.Workers = None
     precision: options.PrecisionOption = "float32"
 
-    def request(self, data: str, tta: str | None = None, merge: str = "logits") -> Request:
+    def request(self, data: str, tta: str | None = None, merge: str = "logits") -> InferenceRequest:
         """What has to be predicted, checked."""
         from surgeon.core.devices import Precision
-        from surgeon.measuring.setup import ImageOptions, Request
+        from surgeon.measuring.preparation import ImageOptions, InferenceRequest
         from surgeon.views import Merge, check_views
 
         if tta is not None:
@@ -96,7 +96,7 @@ class Images(AnyImages):
         given = asdict(self) | {name: _numbers(getattr(self, name), f"--{name}") for name in ("mean", "std")}
         of_images = {field.name: given.pop(field.name) for field in fields(ImageOptions)}
         precision = output.one_of(Precision, given.pop("precision"), "--precision")
-        return Request(
+        return InferenceRequest(
             data=data,
             tta=tta,
             merge=output.one_of(Merge, merge, "--merge"),

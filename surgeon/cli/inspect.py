@@ -110,11 +110,11 @@ def _units_table(inspection: Inspection) -> Table:
 
 
 def _gates(loaded: LoadedModel, data: str, split: str | None, limit: int | None) -> dict[str, GateUsage]:
-    from surgeon.measuring.setup import Request, prepare
+    from surgeon.measuring.preparation import InferenceRequest, prepare
     from surgeon.surgery.gates import gate_usage
 
     with output.working(f"Reading {data}…"):
-        task = prepare(loaded, Request(data=data, split=split, limit=limit))
+        task = prepare(loaded, InferenceRequest(data=data, split=split, limit=limit))
     with output.working("Watching the gates…"):
         return gate_usage(task.model, (batch.images for batch in task.batches()))
 

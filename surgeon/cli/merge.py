@@ -50,11 +50,11 @@ def merge(
     with loading():
         from surgeon import checkpoint
         from surgeon.commands.merge import run_merging
-        from surgeon.measuring.setup import Request
+        from surgeon.measuring.preparation import InferenceRequest
     check_destination(folder, overwrite)
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model)
-    request = Request(data=data, split=split, limit=limit) if data is not None else None
+    request = InferenceRequest(data=data, split=split, limit=limit) if data is not None else None
     with output.progress_bar("images/s") as bar:
         result = run_merging(loaded, share, folder, overwrite=overwrite, request=request, progress=bar)
     return Answer(result, partial(_describe, result))

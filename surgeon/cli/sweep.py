@@ -159,11 +159,7 @@ def sweep(
         check_output(folder, overwrite)
     loaded = opening.open(model)
     with output.progress_bar("batches/s") as bar:
-        result = run_sweep(
-            loaded,
-            request,
-            lambda phase, done, planned, running: bar(phase, done, planned, count(running, "setting")),
-        )
+        result = run_sweep(loaded, request, bar)
     return Answer(result, partial(describe, result, folder))
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from surgeon import checkpoint
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
-from surgeon.measuring.runner import Progress
-from surgeon.measuring.setup import Request
+from surgeon.core.progress import Progress
+from surgeon.measuring.preparation import InferenceRequest
 from surgeon.measuring.values import evenly_spaced
 from surgeon.results import Method, Sweep
 
@@ -22,7 +22,7 @@ COMMAND = (
 def run_demo(folder: Path, progress: Progress) -> Sweep:
     """What `COMMAND` does."""
     request = SweepRequest(
-        task=Request(data=DATA, split="validation"),
+        task=InferenceRequest(data=DATA, split="validation"),
         values=ALPHAS,
         metric="cross-entropy",
         method=Method.GRID,

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import torch
-from torch import Tensor
 
 from surgeon import checkpoint
 from surgeon.commands.storing import Decision, decide
-from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.core.processes import Processes
+from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
-from surgeon.data.loaders import Batch
 from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
+from surgeon.measuring.engine import measure
 from surgeon.measuring.error_analysis import break_down
-from surgeon.measuring.predicting import score
-from surgeon.measuring.setup import Request, Task, prepare
-from surgeon.metrics import Scores, intervals, metrics, summarise
+from surgeon.measuring.keeping import Logits, Scored, ScoresAndLogits, only_scores
+from surgeon.measuring.preparation import InferenceRequest, batches_for, prepare
+from surgeon.metrics import intervals, metrics, summarise
 from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
+from surgeon.report.folder import write_report
 from surgeon.results import AgainstOneView, Evaluation
 from surgeon.results.steps import figures_of, images_of
 from surgeon.surgery.branches import prediction_by
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
-RESULT, PICTURE, PAGE, CHECKPOINT = "result.json", "evaluation.png", "report.html", "checkpoint"
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, the number of images done and the number of all."""
+PICTURE, CHECKPOINT = "evaluation.png", "checkpoint"
+AS_ASKED, ONE_VIEW = "as asked for", "one view"
 
 
 def run_evaluation(
     loaded: LoadedModel,
-    request: Request,
+    request: InferenceRequest,
     progress: Progress,
     *,
     save_logits: Path | None = None,
@@ -60,10 +53,19 @@ def run_evaluation(
     if with_temperature and images is None:
         choosing = images_to_choose_on(request)
         images, warnings, held_back = choosing.images, choosing.warnings, choosing.held_back
-    task = prepare(loaded, request, images)
-    measured = _measure(task, processes, progress, keep_logits=save_logits is not None)
-    one_view = _measure(task.with_one_view(), processes, progress) if task.views else None
-    figures = summarise(measured.scores)
+    prepared = prepare(loaded, request, images)
+    # Each image is decoded once for both.
+    networks = {AS_ASKED: prepared} | ({ONE_VIEW: prepared.with_one_view()} if prepared.views else {})
+    measured = measure(
+        {name: network.variant for name, network in networks.items()},
+        batches_for(list(networks.values()), prepared.image_set),
+        lambda name: ScoresAndLogits(logits=Logits() if save_logits is not None and name == AS_ASKED else None),
+        processes=processes,
+        progress=progress,
+        doing=f"evaluating {prepared.view_count} views" if prepared.views else "evaluating",
+    )
+    scores, seconds = measured.kept[AS_ASKED].scores, measured.seconds_alone(AS_ASKED)
+    figures = summarise(scores)
 
     checkpoint_folder = output / CHECKPOINT if output is not None and with_temperature else None
     temperature_gain, decision = None, Decision(False, "")
@@ -71,31 +73,37 @@ def run_evaluation(
         if figures.temperature is None:
             raise SurgeonError("The cross-entropy is infinite at every temperature, so there is none to store.")
         if held_back is None:
-            temperature_gain = gain_of_temperature(measured.scores)
+            temperature_gain = gain_of_temperature(scores)
         else:
-            others = _measure(replace(task, image_set=held_back), processes, progress)
-            temperature_gain = gain_of_temperature(others.scores, fitted_on=measured.scores)
+            others = measure(
+                {AS_ASKED: prepared.variant},
+                prepared.batches(held_back),
+                only_scores,
+                processes=processes,
+                progress=progress,
+            )
+            temperature_gain = gain_of_temperature(others.kept[AS_ASKED], fitted_on=scores)
         decision = decide(f"A temperature of {figures.temperature:.4f}", temperature_gain, force=force)
     plan = getattr(loaded.model, "surgery", None)
     result = Evaluation(
         model=loaded.name,
         data=request.data,
-        split=task.image_set.split,
+        split=prepared.image_set.split,
         warnings=warnings,
         rewrites=plan.summary() if plan is not None else "",
-        prediction_by=prediction_by(task.model),
-        preprocessing=task.preprocessing,
-        device=str(task.device),
-        precision=task.precision,
+        prediction_by=prediction_by(prepared.model),
+        preprocessing=prepared.preprocessing,
+        device=str(prepared.device),
+        precision=prepared.precision,
         tta=request.tta,
-        views=task.view_count,
-        against_one_view=_against(one_view, measured) if one_view else None,
+        views=prepared.view_count,
+        against_one_view=_against_one_view(measured) if prepared.views else None,
         metrics=figures,
-        intervals=dict(intervals(measured.scores)),
-        breakdown=break_down(measured.scores.images(), task.image_set, loaded.class_names) if output else None,
+        intervals=dict(intervals(scores)),
+        breakdown=break_down(scores.images(), prepared.image_set, loaded.class_names) if output else None,
         bad_images=tuple(measured.bad),
-        seconds=measured.seconds,
-        images_per_second=len(measured.scores) / measured.seconds,
+        seconds=seconds,
+        images_per_second=len(scores) / seconds,
         logits_file=str(save_logits) if save_logits is not None else None,
         temperature_gain=temperature_gain,
         decision=decision.reason,
@@ -103,71 +111,24 @@ def run_evaluation(
     )
 
     def write() -> None:
-        if save_logits is not None:
-            _write(measured.logits, save_logits)
+        if (logits := measured.kept[AS_ASKED].logits) is not None and save_logits is not None:
+            write_logits(logits, save_logits)
         if checkpoint_folder is not None:
             _save(loaded, result, decision, checkpoint_folder)
         if output is not None:
-            _report(result, output)
+            write_report(result, output, PICTURE, evaluation_picture, evaluation_page)
 
     processes.only_first(write)
     return result
 
 
-def _report(result: Evaluation, folder: Path) -> None:
-    with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
-        (stage / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        evaluation_picture(result, stage / PICTURE)
-        (stage / PAGE).write_text(evaluation_page(result), encoding="utf-8")
-
-
-@dataclass
-class _Measured:
-    """What one process has seen, or all of them together. Logits are kept only if they are to be saved."""
-
-    scores: Scores = field(default_factory=Scores)
-    bad: list[str] = field(default_factory=list)
-    logits: list[tuple[Tensor, Batch]] = field(default_factory=list)
-    seconds: float = 0.0
-
-
-def _measure(task: Task, processes: Processes, progress: Progress, keep_logits: bool = False) -> _Measured:
-    start = time.perf_counter()
-    together = _Measured()
-    for share in processes.gather(lambda: _measure_share(task, processes, progress, keep_logits)):
-        together.scores = together.scores.merge(share.scores)
-        together.bad += share.bad
-        together.logits += share.logits
-    together.seconds = time.perf_counter() - start
-    return together
-
-
-def _measure_share(task: Task, processes: Processes, progress: Progress, keep_logits: bool) -> _Measured:
-    """What falls to this process: every so-manieth batch, each the same as if one process did all."""
-    loader = task.batches()
-    loader = loader.only(loader.numbers[processes.rank :: processes.count])
-    share = _Measured()
-    done, all_images = 0, len(task.image_set)
-    label = f"evaluating {task.view_count} views" if task.views else "evaluating"
-
-    def watch(logits: Tensor, batch: Batch) -> None:
-        nonlocal done
-        done += len(batch.labels) * processes.count
-        progress(label, min(done, all_images), all_images)
-        if keep_logits:
-            share.logits.append((logits, replace(batch, images=batch.images[:0])))
-
-    share.scores = score(task.model, loader, task.manner, watch)
-    share.bad = loader.bad
-    return share
-
-
-def _against(one_view: _Measured, measured: _Measured) -> AgainstOneView:
+def _against_one_view(measured: Scored[ScoresAndLogits]) -> AgainstOneView:
+    one_view, many = measured.kept[ONE_VIEW].scores, measured.kept[AS_ASKED].scores
     names = ("accuracy", "cross-entropy", "scaled-cross-entropy")
     return AgainstOneView(
-        metrics=summarise(one_view.scores),
-        gains=tuple(gain_over(one_view.scores, measured.scores, metrics[name]) for name in names),
-        times_the_time=measured.seconds / one_view.seconds,
+        metrics=summarise(one_view),
+        gains=tuple(gain_over(one_view, many, metrics[name]) for name in names),
+        times_the_time=measured.seconds_alone(AS_ASKED) / measured.seconds_alone(ONE_VIEW),
     )
 
 
@@ -189,16 +150,11 @@ def _save(loaded: LoadedModel, result: Evaluation, decision: Decision, folder: P
     checkpoint.save_checkpoint(loaded, folder, fitted, overwrite=True)
 
 
-def _write(kept: list[tuple[Tensor, Batch]], path: Path) -> None:
+def write_logits(kept: Logits, path: Path) -> None:
+    """Logits, labels and indices as a .safetensors file, in the order of the data."""
     from safetensors.torch import save_file
 
-    indices = torch.cat([torch.as_tensor(batch.indices) for _, batch in kept])
-    order = indices.argsort()  # as in the data, however many processes have shared the work
-    tensors = {
-        "logits": torch.cat([logits for logits, _ in kept])[order],
-        "labels": torch.cat([batch.labels for _, batch in kept])[order],
-        "indices": indices[order],
-    }
+    tensors = dict(zip(("logits", "labels", "indices"), kept.in_order(), strict=True))
     unfinished = path.with_name(f".unfinished-{path.name}")
     try:
         unfinished.touch()  # with the mode that files have here

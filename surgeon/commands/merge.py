@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from surgeon import checkpoint
 from surgeon.core.errors import count
-from surgeon.data.loaders import Batch
+from surgeon.core.processes import Processes
+from surgeon.core.progress import Progress
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.measuring.comparison import gain_over
-from surgeon.measuring.predicting import score
-from surgeon.measuring.setup import Request, Task, prepare
-from surgeon.metrics import Scores, metrics, summarise
+from surgeon.measuring.engine import measure
+from surgeon.measuring.keeping import only_scores
+from surgeon.measuring.preparation import InferenceRequest, prepare
+from surgeon.metrics import metrics, summarise
 from surgeon.models.sources import LoadedModel, example_inputs
 from surgeon.results import Merging
 from surgeon.results.steps import merged
 from surgeon.surgery.branches import merge_branches, mix_branches, mix_of, split_layers
 
 COMPARED = ("accuracy", "cross-entropy", "scaled-cross-entropy")
+MERGED, TWO_PASSES = "merged", "average of two passes"
 HALF = 0.5
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, the number of images done and the number of all."""
 
 
 def run_merging(
@@ -36,10 +37,12 @@ def run_merging(
     destination: Path,
     *,
     overwrite: bool,
-    request: Request | None,
+    request: InferenceRequest | None,
     progress: Progress,
 ) -> Merging:
     """Merge at a share of the auxiliary branch: the given one, that which the checkpoint mixes with, or a half."""
+    processes = Processes.launched()
+    processes.gather(lambda: None)  # all have looked at the destination before one of them writes
     if share is None:
         share = mix.share if (mix := mix_of(loaded.model)) is not None else HALF
     layers = split_layers(loaded.model)
@@ -47,7 +50,7 @@ def run_merging(
     two_passes = copy.deepcopy(loaded.model)
     mix_branches(two_passes, share)
     loaded.model = merge_branches(loaded.model, share)
-    measured = _measure(loaded, two_passes, request, progress) if request is not None else {}
+    measured = _measure(loaded, two_passes, request, processes, progress) if request is not None else {}
     merging = Merging(
         model=loaded.name,
         share=share,
@@ -57,7 +60,7 @@ def run_merging(
         output=str(destination),
         **measured,
     )
-    checkpoint.save_checkpoint(loaded, destination, merged(merging), overwrite=overwrite)
+    processes.only_first(lambda: checkpoint.save_checkpoint(loaded, destination, merged(merging), overwrite=overwrite))
     return merging
 
 
@@ -80,29 +83,18 @@ def _shift(loaded: LoadedModel, two_passes: nn.Module) -> float | None:
     return float((ours.softmax(-1) - theirs.softmax(-1)).abs().max())
 
 
-def _measure(loaded: LoadedModel, two_passes: nn.Module, request: Request, progress: Progress) -> dict[str, Any]:
+def _measure(
+    loaded: LoadedModel, two_passes: nn.Module, request: InferenceRequest, processes: Processes, progress: Progress
+) -> dict[str, Any]:
     """Both networks on the same images."""
-    task = prepare(loaded, request)
-    two_passes.to(task.device)
-    folded, average = (
-        _score(task, model, label, progress)
-        for model, label in ((task.model, "merged"), (two_passes, "average of two passes"))
-    )
+    prepared = prepare(loaded, request)
+    variants = {MERGED: prepared.variant, TWO_PASSES: replace(prepared.variant, model=two_passes.to(prepared.device))}
+    measured = measure(variants, prepared.batches(), only_scores, processes=processes, progress=progress)
+    folded, average = measured.kept[MERGED], measured.kept[TWO_PASSES]
     return {
         "data": request.data,
-        "split": task.image_set.split,
+        "split": prepared.image_set.split,
         "merged": summarise(folded),
         "two_passes": summarise(average),
         "gains": tuple(gain_over(average, folded, metrics[name]) for name in COMPARED),
     }
-
-
-def _score(task: Task, model: nn.Module, label: str, progress: Progress) -> Scores:
-    done = 0
-
-    def watch(_: Tensor, batch: Batch) -> None:
-        nonlocal done
-        done += len(batch.labels)
-        progress(label, done, len(task.image_set))
-
-    return score(model, task.batches(), task.manner, watch)

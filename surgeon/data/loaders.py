@@ -1,4 +1,4 @@
-"""Batches of decoded images, in order, made by threads while the network is busy with earlier ones.
+"""Batches of images, each decoded once, in order, made by threads while the network is busy with earlier ones.
 
 Threads, not processes: Pillow releases the GIL while it decodes and resizes, the pixels need not
 be copied between processes, and nothing has to be started or pickled.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import copy
 import os
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from surgeon.core.errors import SurgeonError, count, listing
@@ -31,15 +32,25 @@ class Batch:
 
     images: Tensor
     labels: Tensor
+    """Class numbers; where images were mixed, a row of weights for each."""
     indices: Tensor
+    prepared: Mapping[Preprocessing, Tensor] = field(default_factory=dict)
+    """The same images for each of several kinds of preprocessing, of which the first is that of `images`."""
+    pictures: Sequence[Image.Image] = ()
+    """As they were decoded, if they are to be kept."""
+
+    def as_for(self, preprocessing: Preprocessing | None) -> Batch:
+        """The same batch with the images of one kind of preprocessing."""
+        return self if preprocessing is None else replace(self, images=self.prepared[preprocessing])
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Decoded images of a part of a batch, and those that could not be decoded."""
+    """A part of a batch: its images for each kind of preprocessing, and those that could not be decoded."""
 
-    pixels: list[Tensor]
+    pixels: list[list[Tensor]]
     indices: list[int]
+    pictures: list[Image.Image]
     bad: list[UnreadableImageError]
 
 
@@ -47,16 +58,24 @@ class Batches:
     """The batches of a set; iterating again decodes again. `bad` names the images that were skipped."""
 
     def __init__(
-        self, image_set: ImageSet, preprocessing: Preprocessing, batch_size: int, workers: int, skip_bad: bool
+        self,
+        image_set: ImageSet,
+        kinds: Sequence[Preprocessing],
+        batch_size: int,
+        fewest: int,
+        workers: int,
+        skip_bad: bool,
+        keep_pictures: bool,
     ) -> None:
         self.image_set = image_set
-        self.numbers: Sequence[int] = range(-(-len(image_set) // batch_size))
-        self.preprocessing = preprocessing
         self.batch_size = batch_size
+        self.cuts = cut(len(image_set), batch_size, fewest)
+        self.numbers: Sequence[int] = range(len(self.cuts))
         self.workers = workers
         self.skip_bad = skip_bad
+        self.keep_pictures = keep_pictures
         self.bad: list[str] = []
-        self._transform = Transform(preprocessing)
+        self._transforms = {kind: Transform(kind) for kind in kinds}
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -82,41 +101,56 @@ class Batches:
         """The pieces of each batch, while those of the next few batches are being decoded."""
         under_way: deque[list[Future[_Piece]]] = deque()
         for number in self.numbers:
-            first = number * self.batch_size
-            last = min(first + self.batch_size, len(self.image_set))
-            starts = range(first, last, PIECE)
-            under_way.append([pool.submit(self._decode, range(at, min(at + PIECE, last))) for at in starts])
+            indices = self.cuts[number]
+            starts = range(0, len(indices), PIECE)
+            under_way.append([pool.submit(self._decode, indices[at : at + PIECE]) for at in starts])
             if len(under_way) > BATCHES_AHEAD:
                 yield [piece.result() for piece in under_way.popleft()]
         while under_way:
             yield [piece.result() for piece in under_way.popleft()]
 
     def _decode(self, indices: range) -> _Piece:
-        piece = _Piece([], [], [])
+        piece = _Piece([], [], [], [])
         for index in indices:
             try:
-                piece.pixels.append(self._transform(self.image_set.image(index)))
-                piece.indices.append(index)
+                picture = self.image_set.image(index)
+                piece.pixels.append([transform(picture) for transform in self._transforms.values()])
             except UnreadableImageError as error:
                 piece.bad.append(error)
+                continue
+            piece.indices.append(index)
+            if self.keep_pictures:
+                piece.pictures.append(picture)
         return piece
 
     def _assemble(self, pieces: list[_Piece]) -> Batch:
         self._account_for([error for piece in pieces for error in piece.bad])
-        pixels = [image for piece in pieces for image in piece.pixels]
-        if not pixels:  # all of them bad
-            nothing = torch.empty(0, dtype=torch.int64)
-            return Batch(torch.empty(0, *self.preprocessing.input_size), nothing, nothing)
-        # Stacked as (N, H, W, C), which is how Pillow delivers them: the batch is channels last without a copy.
-        stacked = torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
-        indices = torch.tensor([index for piece in pieces for index in piece.indices])
-        labels = torch.from_numpy(self.image_set.labels)[indices]
-        return Batch(normalise(stacked, self.preprocessing), labels, indices)
+        of_images = [pixels for piece in pieces for pixels in piece.pixels]
+        indices = torch.tensor([index for piece in pieces for index in piece.indices], dtype=torch.int64)
+        prepared = {
+            kind: _normalised([pixels[number] for pixels in of_images], kind)
+            for number, kind in enumerate(self._transforms)
+        }
+        return Batch(
+            next(iter(prepared.values())),
+            torch.from_numpy(self.image_set.labels)[indices],
+            indices,
+            prepared,
+            [picture for piece in pieces for picture in piece.pictures],
+        )
 
     def _account_for(self, bad: list[UnreadableImageError]) -> None:
         if bad and not self.skip_bad:
             raise bad[0] if len(bad) == 1 else _several(bad)
         self.bad += [error.identity for error in bad]
+
+
+def _normalised(pixels: list[Tensor], preprocessing: Preprocessing) -> Tensor:
+    if not pixels:  # all of them bad
+        return torch.empty(0, *preprocessing.input_size)
+    # Stacked as (N, H, W, C), which is how Pillow delivers them: the batch is channels last without a copy.
+    stacked = torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
+    return normalise(stacked, preprocessing)
 
 
 def _several(bad: list[UnreadableImageError]) -> SurgeonError:
@@ -126,15 +160,37 @@ def _several(bad: list[UnreadableImageError]) -> SurgeonError:
 
 def batches(
     image_set: ImageSet,
-    preprocessing: Preprocessing,
+    preprocessing: Preprocessing | Sequence[Preprocessing],
     batch_size: int,
     workers: int | None = None,
     skip_bad: bool = False,
+    *,
+    keep_pictures: bool = False,
+    fewest: int = 1,
 ) -> Batches:
-    """Decode a set once, in order; an unreadable image is an error unless it is to be skipped."""
+    """Decode a set once, in order, for one or several kinds of preprocessing.
+
+    Args:
+        image_set: The images.
+        preprocessing: What is done to each picture.
+        batch_size: How many images a batch has.
+        workers: How many threads decode; one per core if not given.
+        skip_bad: Leave unreadable images out instead of failing.
+        keep_pictures: Let batches also hold the decoded pictures.
+        fewest: A last batch with fewer images than this joins the one before.
+    """
     if batch_size < 1:
         raise SurgeonError(f"The batch size cannot be {batch_size}.", "Give a batch size of at least 1.")
-    return Batches(image_set, preprocessing, batch_size, workers or usable_cores(), skip_bad)
+    kinds = [preprocessing] if isinstance(preprocessing, Preprocessing) else list(dict.fromkeys(preprocessing))
+    return Batches(image_set, kinds, batch_size, fewest, workers or usable_cores(), skip_bad, keep_pictures)
+
+
+def cut(images: int, batch_size: int, fewest: int = 1) -> list[range]:
+    """The indices of each batch; a last one with fewer than `fewest` joins the one before, unless all are so small."""
+    starts = list(range(0, images, batch_size))
+    if len(starts) > 1 and images - starts[-1] < fewest <= batch_size:
+        del starts[-1]
+    return [range(start, end) for start, end in zip(starts, [*starts[1:], images], strict=True)]
 
 
 def usable_cores() -> int:

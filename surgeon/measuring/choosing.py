@@ -17,7 +17,7 @@ from surgeon.data.images import ImageSet
 from surgeon.data.presets import PRESETS, HeldOut
 from surgeon.data.sources import VALIDATION_NAMES, MissingSplitError
 from surgeon.data.splits import halves, limit, rest
-from surgeon.measuring.setup import Request, open_images
+from surgeon.measuring.preparation import InferenceRequest, open_images
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 HELD_BACK = 0.1
@@ -32,7 +32,7 @@ class Choosing:
     warnings: tuple[str, ...] = ()
 
 
-def images_to_choose_on(request: Request, *, confirm: bool = False, reserved: str | None = None) -> Choosing:
+def images_to_choose_on(request: InferenceRequest, *, confirm: bool = False, reserved: str | None = None) -> Choosing:
     """Open the images that the rule names.
 
     Args:
@@ -118,7 +118,7 @@ def hold_back(images: ImageSet) -> tuple[ImageSet, ImageSet]:
     return images.subset(rest(len(images), chosen)), images.subset(chosen)
 
 
-def open_split(request: Request, split: str) -> ImageSet | None:
+def open_split(request: InferenceRequest, split: str) -> ImageSet | None:
     """The images of a split, or nothing if the data have no such split."""
     try:
         return open_images(replace(request, split=split))

@@ -14,7 +14,7 @@ def gain_over(
     baseline: Scores, candidate: Scores, metric: Metric, fitted_on: tuple[Scores, Scores] | None = None
 ) -> Gain:
     """The gain of a candidate; `fitted_on` are candidate's and baseline's scores that temperatures are fitted on."""
-    return _as_gain(metric.name, metric.higher_is_better, compare_scores(metric, candidate, baseline, fitted_on))
+    return as_gain(metric.name, metric.higher_is_better, compare_scores(metric, candidate, baseline, fitted_on))
 
 
 def gain_of_temperature(scores: Scores, fitted_on: Scores | None = None) -> Gain:
@@ -25,10 +25,11 @@ def gain_of_temperature(scores: Scores, fitted_on: Scores | None = None) -> Gain
     scaled = scores.images(fitted_on)
     unscaled = replace(scaled, elsewhere=TemperatureFit(1.0, math.nan))
     metric = metrics["scaled-cross-entropy"]
-    return _as_gain("cross-entropy", metric.higher_is_better, compare_images(metric, scaled, unscaled))
+    return as_gain("cross-entropy", metric.higher_is_better, compare_images(metric, scaled, unscaled))
 
 
-def _as_gain(metric: str, higher_is_better: bool, compared: PairedComparison) -> Gain:
+def as_gain(metric: str, higher_is_better: bool, compared: PairedComparison) -> Gain:
+    """A comparison on the same images as a record."""
     return Gain(
         metric=metric,
         higher_is_better=higher_is_better,

@@ -1,50 +1,32 @@
-"""Runs contests: block by block, shared among processes, journalled."""
+"""Runs contests on the engine: block by block, each journalled once all processes have done their share."""
 
 from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
 
+from surgeon.core.errors import count
 from surgeon.core.processes import Processes
-from surgeon.data.loaders import Batch
+from surgeon.core.progress import Progress, say_nothing
 from surgeon.measuring.axes import Axis, Value
 from surgeon.measuring.contest import Measurement
+from surgeon.measuring.engine import score
+from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.journal import Journal
-from surgeon.measuring.predicting import Manner
+from surgeon.measuring.keeping import Scored, only_scores
+from surgeon.measuring.spreading import Samples, spread
+from surgeon.measuring.variants import Variant
 from surgeon.metrics import Scores
 
 BATCHES_PER_BLOCK = 4
 SETTINGS_TIMED = 3
-
-Progress = Callable[[str, int, int, int], None]
-"""Called with the phase, the passes done and planned (in batches), and the number of settings still running."""
-
-
-class BatchSource(Protocol):
-    """Batches by number, to be gone through as often as needed; `bad` names the images that were left out."""
-
-    bad: list[str]
-
-    @property
-    def batch_size(self) -> int: ...
-
-    def only(self, numbers: Sequence[int]) -> BatchSource: ...
-
-    def __iter__(self) -> Generator[Batch]: ...
-
-    def __len__(self) -> int: ...
-
-
-def say_nothing(phase: str, done: int, planned: int, running: int) -> None:
-    """For those who do not want to watch."""
 
 
 @dataclass
@@ -53,42 +35,35 @@ class Runner:
 
     model: nn.Module
     axis: Axis
-    manner: Manner
+    inference: InferenceSettings
     processes: Processes = field(default_factory=Processes)
     journal: Journal | None = None
     progress: Progress = say_nothing
     bad: dict[str, None] = field(default_factory=dict)
 
-    def hold(self, phase: str, contest: Measurement, settings: Mapping[str, Value], batches: BatchSource) -> None:
+    def hold(self, phase: str, contest: Measurement, settings: Mapping[str, Value], samples: Samples) -> None:
         """Run a contest to its end, from where its journal stands."""
         self._restore(phase, contest)
-        rank, count = self.processes.rank, self.processes.count
-        mine = [number for number in range(contest.done, contest.batches) if number % count == rank]
-        source = batches.only(mine)
-        with closing(iter(source)) as stream:  # also when it fails: the loader has threads
-            self._run(phase, contest, settings, source, stream, mine)
-
-    def _run(
-        self,
-        phase: str,
-        contest: Measurement,
-        settings: Mapping[str, Value],
-        source: BatchSource,
-        stream: Iterator[Batch],
-        mine: Sequence[int],
-    ) -> None:
         passes = 0
-        while contest.done < contest.batches:
-            end = contest.next_end(max(BATCHES_PER_BLOCK, self.processes.count))
-            running = {name: settings[name] for name in contest.running}
-            watch = partial(self._report, phase, passes, contest.planned, len(running))
-            share = islice(stream, sum(contest.done <= number < end for number in mine))
-            block = self._block(running, share, source, watch)
-            passes += (end - contest.done) * len(running)
-            contest.add(end, block.scores)
-            if self.journal is not None:
-                self.journal.append({"phase": phase, "end": end, **block.record()})
-            self.bad |= dict.fromkeys(block.bad)
+        with spread(samples, self.processes, contest.done) as share:
+            while contest.done < contest.batches:
+                end = contest.next_end(max(BATCHES_PER_BLOCK, self.processes.count))
+                running = self._variants({name: settings[name] for name in contest.running})
+                block = share.score(
+                    end,
+                    partial(score, running, keep=only_scores),
+                    partial(self._report, phase, passes, contest.planned, len(running)),
+                )
+                passes += (end - contest.done) * len(running)
+                contest.add(end, block.kept)
+                if self.journal is not None:
+                    self.journal.append({"phase": phase, "end": end, **as_record(block)})
+                self.bad |= dict.fromkeys(block.bad)
+
+    def _variants(self, settings: Mapping[str, Value]) -> dict[str, Variant]:
+        return {
+            name: Variant(self.model, self.inference, axis=self.axis, value=value) for name, value in settings.items()
+        }
 
     def once(self, phase: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What was computed in an earlier run, or is now."""
@@ -101,57 +76,31 @@ class Runner:
             self.journal.append({"phase": phase, "found": found})
         return found
 
-    def seconds_of(self, settings: Mapping[str, Value], batches: BatchSource) -> float | None:
+    def seconds_of(self, settings: Mapping[str, Value], samples: Samples) -> float | None:
         """About how long all settings take on all images, by a few of them on the first batch; None if it is empty.
 
         Decoding is left out: it takes as long for one setting as for many.
         """
-        with closing(iter(batches.only([0]))) as stream:
+        with closing(iter(samples.only([0]))) as stream:
             images = next(stream).images
         if not len(images):
             return None
         few = list(settings.values())[-SETTINGS_TIMED:]
-        with self.manner.applied_to(self.model):
-            self.manner.logits(partial(self.axis.logits, values=few[:1]), images)  # the first pass is slower
+        with self.inference.applied_to(self.model):
+            self.inference.logits(partial(self.axis.logits, values=few[:1]), images)  # the first pass is slower
             start = time.perf_counter()
-            self.manner.logits(partial(self.axis.logits, values=few), images)
+            self.inference.logits(partial(self.axis.logits, values=few), images)
             seconds = time.perf_counter() - start
         passes = self.axis.passes(len(settings)) / self.axis.passes(len(few))
-        return seconds * passes * len(batches) / self.processes.count
+        return seconds * passes * len(samples) / self.processes.count
 
-    def _report(self, phase: str, passes: int, planned: int, running: int, passes_of_block: int) -> None:
-        self.progress(phase, passes + passes_of_block, passes + planned, running)
-
-    def _block(
-        self, settings: Mapping[str, Value], batches: Iterator[Batch], source: BatchSource, watch: Callable[[int], None]
-    ) -> Block:
-        def share() -> Block:
-            before = len(source.bad)
-            scores = self._score(settings, batches, watch)
-            return Block(scores, source.bad[before:])
-
-        together, *others = self.processes.gather(share)
-        for other in others:
-            together = together.joined(other)
-        return together
-
-    def _score(
-        self, settings: Mapping[str, Value], batches: Iterator[Batch], watch: Callable[[int], None]
-    ) -> dict[str, Scores]:
-        scores = {name: Scores() for name in settings}
-        predict = partial(self.axis.logits, values=list(settings.values()))
-        with self.manner.applied_to(self.model):
-            for number, batch in enumerate(batches, 1):
-                logits = self.manner.logits(predict, batch.images) if len(batch.labels) else []
-                for name, predicted in zip(settings, logits, strict=False):
-                    scores[name].update(predicted, batch.labels, batch.indices)
-                watch(number * len(settings) * self.processes.count)
-        return scores
+    def _report(self, phase: str, passes: int, planned: int, running: int, batches: int, _: int) -> None:
+        self.progress(phase, passes + batches * running, passes + planned, count(running, "setting"))
 
     def _restore(self, phase: str, contest: Measurement) -> None:
         for record in self._journalled(phase):
-            block = Block.from_record(record)
-            contest.add(record["end"], block.scores)
+            block = from_record(record)
+            contest.add(record["end"], block.kept)
             self.bad |= dict.fromkeys(block.bad)
 
     def _journalled(self, phase: str) -> list[dict[str, Any]]:
@@ -160,21 +109,13 @@ class Runner:
         return [record for record in records if record["phase"] == phase]
 
 
-@dataclass(frozen=True)
-class Block:
-    """The scores of some batches at each setting, and the images that were left out."""
+def as_record(block: Scored[Scores]) -> dict[str, Any]:
+    """The scores of a block and the images that were left out, for a journal."""
+    scores = {name: base64.b85encode(of.to_bytes()).decode() for name, of in block.kept.items()}
+    return {"bad": block.bad, "scores": scores}
 
-    scores: dict[str, Scores]
-    bad: list[str]
 
-    def joined(self, other: Block) -> Block:
-        return Block({name: mine.merge(other.scores[name]) for name, mine in self.scores.items()}, self.bad + other.bad)
-
-    def record(self) -> dict[str, Any]:
-        scores = {name: base64.b85encode(of.to_bytes()).decode() for name, of in self.scores.items()}
-        return {"bad": self.bad, "scores": scores}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Block:
-        scores = {name: Scores.from_bytes(base64.b85decode(text)) for name, text in record["scores"].items()}
-        return cls(scores, record["bad"])
+def from_record(record: Mapping[str, Any]) -> Scored[Scores]:
+    """What `as_record` has recorded."""
+    scores = {name: Scores.from_bytes(base64.b85decode(text)) for name, text in record["scores"].items()}
+    return Scored(scores, record["bad"])

@@ -11,7 +11,7 @@ from surgeon.data.images import ImageSet
 from surgeon.data.sources import WHOLE
 from surgeon.data.splits import limit
 from surgeon.measuring.choosing import hold_back, open_split
-from surgeon.measuring.setup import Request, open_images
+from surgeon.measuring.preparation import InferenceRequest, open_images
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Splits:
     """Whether the validation images were taken out of the training images."""
 
 
-def open_splits(request: Request, train_images: int | None = None) -> Splits:
+def open_splits(request: InferenceRequest, train_images: int | None = None) -> Splits:
     """Open all splits of a data set; without validation images, a tenth of the training images is held back.
 
     Of what is left to train on, at most `train_images` are taken.

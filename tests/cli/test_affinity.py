@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from surgeon.augment.base import Kind, augments
-from surgeon.commands import affinity as operation
+from surgeon.commands.affinity import FEWEST_TO_MIX
+from surgeon.data.loaders import cut
 from tests.cli.running import document, done, refusal
 
 DIGITS = ["affinity", "digits-resnet8", "--data", "digits"]
@@ -100,9 +101,9 @@ def test_refusals(arguments: list[str], says: str) -> None:
 
 def test_a_single_image_that_is_left_over_joins_the_last_batch() -> None:
     def sizes(images: int, batch_size: int) -> list[int]:
-        cut = list(operation._cut(images, batch_size))
-        assert [index for indices in cut for index in indices] == list(range(images))
-        return [len(indices) for indices in cut]
+        indices = cut(images, batch_size, fewest=FEWEST_TO_MIX)
+        assert [index for of_batch in indices for index in of_batch] == list(range(images))
+        return [len(of_batch) for of_batch in indices]
 
     assert sizes(9, 4) == [4, 5]
     assert sizes(8, 4) == [4, 4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +127,14 @@ def test_greedy_never_reports_on_the_images_it_chose_on(
     members: list[Path], options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where both splits are the same, one half chooses and the other reports."""
-    used: dict[str, Any] = {}
-    for method in ("keep", "score"):
-        original = getattr(operation.Predictor, method)
+    used: list[Any] = []
+    measure = operation.measure
 
-        def spy(self, images, *rest, method=method, original=original):
-            used[method] = images.positions
-            return original(self, images, *rest)
+    def spy(variants: Any, samples: Any, *rest: Any, **options: Any) -> Any:
+        used.append(samples.image_set.positions)
+        return measure(variants, samples, *rest, **options)
 
-        monkeypatch.setattr(operation.Predictor, method, spy)
+    monkeypatch.setattr(operation, "measure", spy)
     told = document("ensemble", *members, *DIGITS, *options, "--greedy")
     on_test = "test" in options and "--choose-split" in options
     assert [warning for warning in told["warnings"] if "test images choose" in warning] == told["warnings"]
@@ -142,14 +142,24 @@ def test_greedy_never_reports_on_the_images_it_chose_on(
     assert told["choice"]["half"]
     labels = load_digits(told["split"])[1].numpy()
     choosing, reporting = halves(labels)
-    assert np.array_equal(used["keep"], choosing)
-    assert np.array_equal(used["score"], reporting)
-    assert not np.intersect1d(used["keep"], used["score"]).size
+    to_choose, to_report = used
+    assert np.array_equal(to_choose, choosing)
+    assert np.array_equal(to_report, reporting)
+    assert not np.intersect1d(to_choose, to_report).size
     assert told["members"][0]["metrics"]["images"] == len(reporting)
     assert told["choice"]["images"] == len(choosing)
 
 
 # Soup -------------------------------------------------------------------------------------------
+
+
+def test_members_may_be_called_like_what_is_made_of_them(members: list[Path], tmp_path: Path) -> None:
+    for name, member in zip(("soup", "ensemble"), members, strict=False):
+        shutil.copytree(member, tmp_path / name)
+    named = document("ensemble", tmp_path / "soup", tmp_path / "ensemble", *DIGITS, "--limit", 60, "--soup")
+    told = document("ensemble", *members[:2], *DIGITS, "--limit", 60, "--soup")
+    for ours, theirs in zip(named["combinations"], told["combinations"], strict=True):
+        assert (ours["name"], ours["metrics"]) == (theirs["name"], theirs["metrics"])
 
 
 def test_the_soup_is_a_checkpoint_with_the_reported_figures(members: list[Path]) -> None:

@@ -34,15 +34,15 @@ SWEEP = (
 COUNTING = """
 import atexit, os, pathlib
 from surgeon.cli.app import main
-from surgeon.measuring.predicting import Manner
+from surgeon.measuring.inference import InferenceSettings
 
-predict, batches = Manner.logits, []
+predict, batches = InferenceSettings.logits, []
 
 def counted(*arguments):
     batches.append(1)
     return predict(*arguments)
 
-Manner.logits = counted
+InferenceSettings.logits = counted
 note = pathlib.Path(__file__).with_name(f"batches-of-{os.environ['RANK']}")
 atexit.register(lambda: note.write_text(str(len(batches))))
 main()
@@ -134,6 +134,33 @@ def test_an_ensemble_by_two_is_that_of_one(tmp_path: Path, program: Path) -> Non
     assert the_document(together) == expected == result(tmp_path / "two")
     # Five batches to choose and five to report, by two members.
     assert batches_predicted(program) == [(3 + 3) * 2, (2 + 2) * 2]
+
+
+@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.long
+def test_affinity_by_two_is_that_of_one(program: Path) -> None:
+    """Crops, noise and mixes are drawn by seed and image, whoever draws; the last of 41 images joins its batch."""
+    augments = ("standard", "gaussian-noise", "cutmix", "vh-mixup", "augmix")
+    images = ("affinity", "digits-resnet8", "--data", "digits", "--limit", 41, "--batch-size", 8)
+    arguments = (*images, *(word for name in augments for word in ("--augment", name)))
+    expected = timeless(document(*arguments))
+    assert the_document(launched(TORCHRUN, program, *arguments, "--json")) == expected
+    # Five batches, clean and augmented.
+    assert batches_predicted(program) == [3 * (1 + len(augments)), 2 * (1 + len(augments))]
+
+
+@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.long
+def test_merging_by_two_is_that_of_one(tmp_path: Path, program: Path) -> None:
+    document("convert", "digits-resnet8", "--bn", "split", "-o", tmp_path / "split")
+    arguments = ("merge", tmp_path / "split", "--lambda", 0.3, "--data", "digits", "--limit", 200, "--overwrite")
+    expected = timeless(document(*arguments, "-o", tmp_path / "merged"))
+    weights = load_file(tmp_path / "merged" / "model.safetensors")
+    assert the_document(launched(TORCHRUN, program, *arguments, "-o", tmp_path / "merged", "--json")) == expected
+    assert batches_predicted(program) == [2, 2]  # one of two batches each, by both networks
+    again = load_file(tmp_path / "merged" / "model.safetensors")
+    assert again.keys() == weights.keys()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in weights.items())
 
 
 def test_a_sweep_by_two_is_that_of_one(by_one: Path, tmp_path: Path, program: Path) -> None:

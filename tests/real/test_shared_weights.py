@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import surgeon
 from surgeon.layers.surgical import surgical_layers
-from surgeon.measuring.predicting import evaluate
+from surgeon.measuring.engine import evaluate
 from surgeon.metrics import Metrics
 from surgeon.models.catalog import IMAGENET_MEAN, IMAGENET_STD
 from tests.cli.running import done

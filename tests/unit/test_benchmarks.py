@@ -105,9 +105,9 @@ def test_sweep_cost(
 def test_lambda_cost(
     data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from surgeon.measuring.setup import Request
+    from surgeon.measuring.preparation import InferenceRequest
 
-    request = Request(data=str(data), split="test", limit=40)
+    request = InferenceRequest(data=str(data), split="test", limit=40)
     sizes = {"MODEL": "cifar-resnet20", "IMAGES": 40, "VALUES": 2, "ROUNDS": 1, "REQUEST": request, "REAL": True}
     assert "2 passes per image" in ran(script("lambda_cost", monkeypatch, **sizes, RESNET20=weights), capsys)
 
@@ -132,7 +132,9 @@ def _with_ten_classes(create: Callable[..., Any]) -> Callable[..., Any]:
 def test_finetune_speed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {"MODEL": "test_resnet", "SIZE": 32, "BATCH": 8, "IMAGES": 20, "ROUNDS": 1, "EPOCHS": 1, "CLASSES": 2}
     module = script("finetune_speed", monkeypatch, **sizes)
-    monkeypatch.setattr(module, "Request", partial(module.Request, workers=0))  # to start processes takes seconds
+    monkeypatch.setattr(
+        module, "InferenceRequest", partial(module.InferenceRequest, workers=0)
+    )  # to start processes takes seconds
     alone = {"num_workers": 0, "persistent_workers": False}
     create_loader = module.create_loader
     monkeypatch.setattr(module, "create_loader", lambda *images, **how: create_loader(*images, **how | alone))

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from surgeon import convert
 from surgeon.commands.ensemble.comparison import disagreement_of, gain_over_mean, mean_of_pairs
-from surgeon.commands.ensemble.greedy import choose_members
-from surgeon.commands.ensemble.prediction import Kept, average
+from surgeon.commands.ensemble.greedy import MemberLogits, choose_members
 from surgeon.commands.ensemble.soup import average_weights, check_alike
 from surgeon.core.errors import SurgeonError
+from surgeon.measuring.variants import average
 from surgeon.metrics import Scores, metrics
 from surgeon.models.sources import BaseWeights, LoadedModel, Origin
 from surgeon.report.wording import short_names
@@ -91,8 +91,8 @@ def test_short_names() -> None:
 # Choice -----------------------------------------------------------------------------------------
 
 
-def kept(*members: list[int], labels: list[int]) -> Kept:
-    return Kept([predicting(m) for m in members], torch.tensor(labels), torch.arange(len(labels)))
+def kept(*members: list[int], labels: list[int]) -> MemberLogits:
+    return MemberLogits([predicting(m) for m in members], torch.tensor(labels), torch.arange(len(labels)))
 
 
 def test_greedy_keeps_members_that_help_and_no_others() -> None:

@@ -13,7 +13,8 @@ import torch
 
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.measuring.journal import VERSION, Journal
-from surgeon.measuring.runner import Block
+from surgeon.measuring.keeping import Scored
+from surgeon.measuring.runner import as_record, from_record
 from surgeon.metrics import Scores
 
 IDENTITY = {"model": "abc", "data": ["d1", "d2"], "values": (0.0, 0.1), "temperature": None}
@@ -69,12 +70,12 @@ def test_scores_come_back_exactly(tmp_path: Path) -> None:
     scores.update(logits, torch.tensor([0, 1, 2, 3, 0]), [3, 1, 4, 10, 5])
     journal = opened(tmp_path / "journal.jsonl")
     journal.append(
-        {"phase": "choosing", "end": 1, **Block({"original": scores, "alpha 0.1": Scores()}, ["a"]).record()}
+        {"phase": "choosing", "end": 1, **as_record(Scored({"original": scores, "alpha 0.1": Scores()}, ["a"]))}
     )
-    block = Block.from_record(opened(journal.path).records[0])
+    block = from_record(opened(journal.path).records[0])
     assert block.bad == ["a"]
-    assert block.scores["original"].to_bytes() == scores.to_bytes()
-    assert len(block.scores["alpha 0.1"]) == 0
+    assert block.kept["original"].to_bytes() == scores.to_bytes()
+    assert len(block.kept["alpha 0.1"]) == 0
 
 
 # --- torn and damaged files

@@ -13,8 +13,8 @@ import surgeon
 from surgeon.commands.sweep.api import _Loader
 from surgeon.commands.sweep.investigation import A_MINUTE, ESTIMATING, FEW_IMAGES, Investigation, Question
 from surgeon.measuring.axes import AlphaAxis
+from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.journal import Journal
-from surgeon.measuring.predicting import Manner
 from surgeon.measuring.runner import Runner
 from surgeon.metrics import metrics
 from surgeon.report.curves import panels, spots, without_a_place
@@ -33,7 +33,7 @@ def model() -> nn.Module:
 
 def loader(images: int) -> DataLoader:
     torch.manual_seed(1)
-    return DataLoader(TensorDataset(torch.randn(images, 1, 4, 4), torch.randint(3, (images,))), batch_size=100)
+    return DataLoader(TensorDataset(torch.randn(images, 1, 4, 4), torch.randint(3, (images,))), batch_size=96)
 
 
 def swept(
@@ -46,7 +46,7 @@ def swept(
     alphas: tuple[float, ...] = ALPHAS,
 ) -> Sweep:
     monkeypatch.setattr(Runner, "seconds_of", lambda *_: seconds)
-    runner = Runner(model, AlphaAxis(model), Manner.of(model), journal=journal)
+    runner = Runner(model, AlphaAxis(model), InferenceSettings.of(model), journal=journal)
     question = Question(alphas, metrics["accuracy"], method)
     return Investigation(runner, question, _Loader(loader(images)), None).run(
         model="small", rewrites="", data="noise", split="all"
@@ -104,9 +104,9 @@ def test_the_estimate_is_of_all_settings_on_all_images(model: nn.Module, monkeyp
 
     monkeypatch.setattr(axis, "logits", logits)
     monkeypatch.setattr("surgeon.measuring.runner.time.perf_counter", lambda: float(passes[0]))
-    runner = Runner(model, axis, Manner.of(model))
+    runner = Runner(model, axis, InferenceSettings.of(model))
     settings = {str(alpha): alpha for alpha in ALPHAS}
-    assert runner.seconds_of(settings, _Loader(loader(700))) == pytest.approx(7 * len(ALPHAS))
+    assert runner.seconds_of(settings, _Loader(loader(672))) == pytest.approx(7 * len(ALPHAS))
 
 
 def test_no_curve_of_a_race_is_empty(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

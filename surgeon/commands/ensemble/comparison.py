@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from surgeon.core.errors import SurgeonError
-from surgeon.measuring.comparison import gain_over
+from surgeon.measuring.comparison import as_gain, gain_over
 from surgeon.metrics import Metric, Scores, compare, metrics, summarise
 from surgeon.metrics.imagined import with_imagined
 from surgeon.models.sources import LoadedModel, Preprocessing
@@ -69,16 +69,7 @@ def gain_over_mean(members: Sequence[Scores], candidate: Scores, metric: Metric)
         higher_is_better=metric.higher_is_better,
         imagined=(own[images:], average[images:]),
     )
-    return Gain(
-        metric=metric.name,
-        higher_is_better=metric.higher_is_better,
-        images=compared.images,
-        difference=compared.difference,
-        low=compared.low,
-        high=compared.high,
-        gained=compared.gained,
-        lost=compared.lost,
-    )
+    return as_gain(metric.name, metric.higher_is_better, compared)
 
 
 def disagreement_of(members: Sequence[Scores]) -> tuple[tuple[float, ...], ...]:

@@ -7,16 +7,28 @@ are tried once each, and on images that take no part in the report.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from surgeon.commands.ensemble.prediction import Kept, average
+from surgeon.measuring.variants import average
 from surgeon.metrics import Metric, Metrics, Scores, summarise
 from surgeon.results import Step
 from surgeon.views import Merge
 
 
-def choose_members(names: Sequence[str], kept: Kept, metric: Metric, merge: Merge) -> tuple[list[int], list[Step]]:
+@dataclass(frozen=True)
+class MemberLogits:
+    """The logits of each member (images x classes, float32), which a choice goes through repeatedly."""
+
+    logits: list[Tensor]
+    labels: Tensor
+    indices: Tensor
+
+
+def choose_members(
+    names: Sequence[str], kept: MemberLogits, metric: Metric, merge: Merge
+) -> tuple[list[int], list[Step]]:
     """The numbers of the chosen members in their original order, and every step that led there."""
 
     def figures(logits: Tensor) -> Metrics:

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from surgeon import checkpoint
 from surgeon.commands.ensemble.comparison import compare_all, disagreement_of, mean_of_pairs
-from surgeon.commands.ensemble.greedy import choose_members
-from surgeon.commands.ensemble.prediction import Predictor, Progress
+from surgeon.commands.ensemble.greedy import MemberLogits, choose_members
 from surgeon.commands.ensemble.soup import average_weights, check_alike
 from surgeon.commands.ensemble.verdict import in_sentences
-from surgeon.core.atomic import staged
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
+from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
-from surgeon.data.loaders import Batch
+from surgeon.data.loaders import Batch, Batches
 from surgeon.data.sources import WHOLE, MissingSplitError
 from surgeon.measuring.choosing import images_to_choose_on
-from surgeon.measuring.setup import Request, Task, open_images, prepare
+from surgeon.measuring.engine import measure
+from surgeon.measuring.keeping import Logits, only_scores
+from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, open_images, prepare
+from surgeon.measuring.variants import Average, Variant
 from surgeon.metrics import metrics
 from surgeon.models.sources import LoadedModel
 from surgeon.report.ensemble import ensemble_page, ensemble_picture
+from surgeon.report.folder import write_report
 from surgeon.report.wording import short_names
 from surgeon.results import Choice, Ensemble, Restatement
 from surgeon.results.steps import averaged
 from surgeon.surgery.restatistics import keeps_statistics, restate_statistics
 
-RESULT, PICTURE, PAGE, CHECKPOINT = "result.json", "ensemble.png", "report.html", "checkpoint"
+PICTURE, CHECKPOINT = "ensemble.png", "checkpoint"
+EVERYONE, CHOSEN, SOUP = "ensemble", "greedy ensemble", "soup"
 ORDER_SEED = 0
 
 
@@ -39,7 +44,7 @@ ORDER_SEED = 0
 class EnsembleRequest:
     """Which images, whether to choose among the members, and whether to average their weights too."""
 
-    task: Request
+    task: InferenceRequest
     metric: str = "accuracy"
     greedy: bool = False
     choose_split: str | None = None
@@ -58,36 +63,46 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     images = open_images(request.task)
     reported, choosing, warnings = _parts(images, request)
     statistics_images = _statistics_images(request) if request.soup else None
-    tasks = [prepare(member, request.task, images) for member in members]
-    predictor = Predictor(tasks, processes, progress)
-    names = [member.name for member in members]
-    everyone = list(range(len(members)))
+    # By number, because a member may be called anything, "soup" too.
+    everyone = [str(number) for number in range(len(members))]
+    names = {key: member.name for key, member in zip(everyone, members, strict=True)}
+    networks = {key: prepare(member, request.task, images) for key, member in zip(everyone, members, strict=True)}
+    first, together = networks[everyone[0]], partial(measure, processes=processes, progress=progress)
 
-    groups, chosen, choice = {"ensemble": everyone}, everyone, None
+    groups, choice = {EVERYONE: everyone}, None
     if choosing is not None:
-        kept = predictor.keep(choosing, "choosing members")
-        chosen, steps = choose_members(names, kept, metrics[request.metric], request.task.merge)
+        logits = together(_variants(networks), _batches(networks, choosing), _all_logits, doing="choosing members")
+        each = [logits.kept[key].in_order() for key in everyone]
+        kept = MemberLogits([of_member for of_member, _, _ in each], *each[0][1:])
+        chosen, steps = choose_members(list(names.values()), kept, metrics[request.metric], request.task.merge)
         half = choosing.split == reported.split
         choice = Choice(split=choosing.split, half=half, images=len(kept.labels), steps=tuple(steps))
-        groups["greedy ensemble"] = chosen
+        groups[CHOSEN] = [everyone[number] for number in chosen]
 
     soup, restatement = None, None
+    in_soup = groups.get(CHOSEN, everyone)
     if statistics_images is not None:
-        soup = average_weights([members[number] for number in chosen])
-        soup_task = prepare(soup, request.task, images)
-        restatement = _restate(soup_task, statistics_images, progress)
-        predictor = replace(predictor, tasks=[*tasks, soup_task])
+        soup = average_weights([members[int(key)] for key in in_soup])
+        networks[SOUP] = prepare(soup, request.task, images)
+        restatement = _restate(networks[SOUP], statistics_images, progress)
 
-    scored = predictor.score(reported, list(groups.values()), request.task.merge, f"predicting with {len(members)}")
-    disagreement = disagreement_of(scored.networks[: len(members)])
-    combined = [
-        (name, [names[number] for number in group], len(group), scores)
-        for (name, group), scores in zip(groups.items(), scored.groups, strict=True)
-    ]
+    measured = together(
+        _variants(networks),
+        _batches(networks, reported),
+        only_scores,
+        averages={name: Average(group, request.task.merge) for name, group in groups.items()},
+        doing=f"predicting with {len(members)}",
+    )
+    scores = [measured.kept[key] for key in everyone]
+    disagreement = disagreement_of(scores)
+    passes = {name: (group, len(group)) for name, group in groups.items()}
     if soup is not None:
-        combined.append(("soup", [names[number] for number in chosen], 1, scored.networks[-1]))
+        passes[SOUP] = in_soup, 1
+    combined = [
+        (name, [names[key] for key in group], number, measured.kept[name]) for name, (group, number) in passes.items()
+    ]
     found, best, combinations = compare_all(
-        members, [task.preprocessing for task in tasks], scored.networks[: len(members)], combined, request.metric
+        members, [networks[key].preprocessing for key in everyone], scores, combined, request.metric
     )
     result = Ensemble(
         data=request.task.data,
@@ -104,15 +119,27 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         statistics=restatement,
         summary=(),
         tta=request.task.tta,
-        views=tasks[0].view_count,
-        device=str(tasks[0].device),
-        precision=tasks[0].precision,
-        bad_images=tuple(scored.bad),
+        views=first.view_count,
+        device=str(first.device),
+        precision=first.precision,
+        bad_images=tuple(measured.bad),
         seconds=time.perf_counter() - start,
     )
     result = result.model_copy(update={"summary": in_sentences(result)})
     averaged_members = [members[number] for number in chosen]
     return processes.only_first(lambda: _write(result, soup, averaged_members, request)) or result
+
+
+def _variants(networks: Mapping[str, PreparedNetwork]) -> dict[str, Variant]:
+    return {name: network.variant for name, network in networks.items()}
+
+
+def _batches(networks: Mapping[str, PreparedNetwork], images: ImageSet) -> Batches:
+    return batches_for(list(networks.values()), images)
+
+
+def _all_logits(name: str) -> Logits:  # noqa: ARG001
+    return Logits()
 
 
 def _parts(images: ImageSet, request: EnsembleRequest) -> tuple[ImageSet, ImageSet | None, tuple[str, ...]]:
@@ -146,7 +173,7 @@ def _statistics_images(request: EnsembleRequest) -> ImageSet:
     return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images)))
 
 
-def _restate(task: Task, images: ImageSet, progress: Progress) -> Restatement:
+def _restate(network: PreparedNetwork, images: ImageSet, progress: Progress) -> Restatement:
     """Estimate the statistics of averaged weights; every process does so by itself, from the same images."""
     done = 0
     label = "estimating statistics"
@@ -155,11 +182,11 @@ def _restate(task: Task, images: ImageSet, progress: Progress) -> Restatement:
         nonlocal done
         done += len(batch.labels)
         progress(label, done, len(images))
-        return (batch.images.to(task.device),)
+        return (batch.images.to(network.device),)
 
-    loader = task.with_one_view().batches(images)
-    layers = restate_statistics(task.model, (moved(batch) for batch in loader if len(batch.labels)))
-    return Restatement(split=images.split, images=done, layers=layers, averaged_layers=keeps_statistics(task.model))
+    loader = network.with_one_view().batches(images)
+    layers = restate_statistics(network.model, (moved(batch) for batch in loader if len(batch.labels)))
+    return Restatement(split=images.split, images=done, layers=layers, averaged_layers=keeps_statistics(network.model))
 
 
 def _write(
@@ -175,8 +202,5 @@ def _write(
         step = averaged(result, named, start=len(soup.origin.history))
         checkpoint.save_checkpoint(soup, where, step, overwrite=True)
         result = result.model_copy(update={"checkpoint": str(where)})
-    with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
-        (stage / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        ensemble_picture(result, stage / PICTURE)
-        (stage / PAGE).write_text(ensemble_page(result), encoding="utf-8")
+    write_report(result, folder, PICTURE, ensemble_picture, ensemble_page)
     return result

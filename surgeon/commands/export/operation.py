@@ -22,7 +22,7 @@ from surgeon.core.atomic import check_destination, check_new_files, staged
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.data.loaders import batches
 from surgeon.layers.running import flatten
-from surgeon.measuring.setup import Request, open_images
+from surgeon.measuring.preparation import InferenceRequest, open_images
 from surgeon.models.history import Exported
 from surgeon.models.sources import LoadedModel, example_inputs
 from surgeon.results import Export, Target
@@ -143,7 +143,7 @@ def _real_images(loaded: LoadedModel, data: str, split: str | None) -> Probe:
     if preprocessing is None:
         raise SurgeonError(f"It is not known what images {loaded.name} expects.", "Leave --data out.")
     number = max(REAL_BATCH_SIZES)
-    image_set = open_images(Request(data=data, split=split, limit=number))
+    image_set = open_images(InferenceRequest(data=data, split=split, limit=number))
     (batch,) = batches(image_set, preprocessing, number)
     return Probe.of(batch.images.contiguous(), REAL_BATCH_SIZES)
 

@@ -9,7 +9,8 @@ from surgeon import checkpoint
 from surgeon.commands.finetune.operation import run_finetuning
 from surgeon.commands.finetune.request import FinetuneRequest
 from surgeon.core.errors import SurgeonError
-from surgeon.measuring.setup import Request
+from surgeon.core.progress import say_nothing
+from surgeon.measuring.preparation import InferenceRequest
 from surgeon.results import Epoch, FineTuning
 from surgeon.training.recipe import load_recipe
 
@@ -62,7 +63,7 @@ def finetune(
             "For loaders of your own write the training loop: surgeon.convert, surgeon.mixer and surgeon.sweep fit in.",
         )
     request = FinetuneRequest(
-        task=Request(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
+        task=InferenceRequest(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
         recipe=load_recipe(recipe, changes),
         output=Path(output),
         resume=resume,
@@ -75,5 +76,5 @@ def finetune(
         lambda: checkpoint.open_model(str(model), weights=file, pretrained=pretrained),
         request,
         _Nobody(),
-        lambda phase, done, of: None,  # noqa: ARG005
+        say_nothing,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -10,32 +10,27 @@ from pathlib import Path
 from torch import nn
 
 from surgeon import checkpoint
-from surgeon.commands.evaluate import run_evaluation
-from surgeon.commands.finetune.request import CHECKPOINT, LOGITS, PAGE, PICTURE, RESULT, SNAPSHOTS, SWEEPS
+from surgeon.commands.finetune.request import CHECKPOINT, PICTURE, SNAPSHOTS, SWEEPS
 from surgeon.commands.finetune.run import Run
+from surgeon.commands.finetune.testing import AS_SAVED, AS_TRAINED, TestFigures, run_test
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
-from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.core.progress import Progress
 from surgeon.measuring.axes import AlphaAxis, LambdaAxis, has_alpha, layers_with_alpha
-from surgeon.measuring.choosing import TEST, VALIDATION
+from surgeon.measuring.choosing import VALIDATION
 from surgeon.measuring.journal import OtherSweepError
 from surgeon.measuring.values import parse_values
 from surgeon.metrics import Metrics
-from surgeon.models.history import Tested
+from surgeon.report import folder as report_folder
 from surgeon.report.training import training_page, training_picture
-from surgeon.results import Evaluation, FineTuning, Measured, Sweep
-from surgeon.results.steps import figures_of, images_of
+from surgeon.results import FineTuning, Measured, Sweep
 from surgeon.surgery.apply import current_plan
 from surgeon.training.loop import Trainer
 
 LAMBDAS = "0:1:11"
-AS_TRAINED, AS_SAVED = "as trained", "as saved"
 NO_ALPHA = (
     "No alpha was tried, because the network has no example-weighted layers: `--bn example-weighted` asks for them."
 )
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
 
 
 def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
@@ -52,12 +47,11 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     rewrites = current_plan(run.loaded.model).summary()
     changed = [f"Rewrites as trained: {before}; as saved: {rewrites}."] if before != rewrites else []
     sentences = [*run.changes, *sentences, *changed]
-    evaluation = _test(run, progress)
-    test = evaluation.metrics if evaluation is not None else None
-    figures = list(_figures(run, validation, evaluation, trained, progress))
-    tested = _tested(evaluation, figures)
+    tested = run_test(run, trained, progress)
+    test = tested.final if tested is not None else None
+    steps = [tested.as_step(run)] if tested is not None else []
     run.processes.only_first(
-        lambda: checkpoint.save_checkpoint(run.loaded, run.folder / CHECKPOINT, *tested, overwrite=True)
+        lambda: checkpoint.save_checkpoint(run.loaded, run.folder / CHECKPOINT, *steps, overwrite=True)
     )
     parameters = list(run.loaded.model.parameters())
     members = range(1, run.recipe.snapshots + 1) if run.recipe.snapshots > 1 else ()
@@ -71,7 +65,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         test_images=len(run.splits.test) if run.splits.test is not None else 0,
         bad_training_images=max(epoch.left_out for epoch in epochs),
         bad_validation_images=run.unreadable_validation() if validation.images < len(run.splits.validation) else (),
-        bad_test_images=evaluation.bad_images if evaluation is not None else (),
+        bad_test_images=tested.bad_images if tested is not None else (),
         held_back=run.splits.held_back,
         preprocessing=run.preprocessing,
         recipe=run.recipe.model_dump(mode="json"),
@@ -80,7 +74,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         parameters=sum(p.numel() for p in parameters),
         epochs=tuple(epochs),
         validation=validation,
-        figures=tuple(figures),
+        figures=tuple(_figures(run, validation, tested, trained)),
         settings=tuple(sentences),
         sweeps=tuple(sweeps),
         test=test,
@@ -142,7 +136,7 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
 
 
 def _sweep(run: Run, request: SweepRequest, progress: Progress) -> Sweep:
-    def tell(phase: str, done: int, planned: int, _: object) -> None:
+    def tell(phase: str, done: int, planned: int, _: str = "") -> None:
         progress(f"{request.axis}: {phase}", done, planned)
 
     try:
@@ -151,46 +145,17 @@ def _sweep(run: Run, request: SweepRequest, progress: Progress) -> Sweep:
         return run_sweep(run.loaded, replace(request, overwrite=True), tell, images=run.splits.validation)
 
 
-def _test(run: Run, progress: Progress) -> Evaluation | None:
-    if run.splits.test is None:
-        return None
-    request = replace(run.request.task, split=run.splits.test.split, tta=run.recipe.tta)
-    return run_evaluation(run.loaded, request, progress, save_logits=run.folder / LOGITS, images=run.splits.test)
-
-
 def _figures(
-    run: Run, validation: Metrics, evaluation: Evaluation | None, trained: nn.Module | None, progress: Progress
+    run: Run, validation: Metrics, tested: TestFigures | None, trained: nn.Module | None
 ) -> Iterator[Measured]:
     """Both splits as trained and as saved, with one view of each image; if nothing was swept both are the same."""
     saved = run.validate(run.loaded.model) if trained is not None else validation
     yield Measured(split=VALIDATION, setting=AS_TRAINED, metrics=validation)
     yield Measured(split=VALIDATION, setting=AS_SAVED, metrics=saved)
-    if evaluation is None or run.splits.test is None:
-        return
-    one_view = evaluation.against_one_view.metrics if evaluation.against_one_view else evaluation.metrics
-    before = one_view
-    if trained is not None:
-        request = replace(run.request.task, split=run.splits.test.split)
-        before = run_evaluation(replace(run.loaded, model=trained), request, progress, images=run.splits.test).metrics
-    yield Measured(split=TEST, setting=AS_TRAINED, metrics=before)
-    yield Measured(split=TEST, setting=AS_SAVED, metrics=one_view)
-    if evaluation.tta is not None:
-        yield Measured(split=TEST, setting=AS_SAVED, tta=evaluation.tta, metrics=evaluation.metrics)
-
-
-def _tested(evaluation: Evaluation | None, figures: Iterable[Measured]) -> list[Tested]:
-    """What looking at the test images adds to the history of the network."""
-    if evaluation is None:
-        return []
-    before = next(one.metrics for one in figures if (one.split, one.setting) == (TEST, AS_TRAINED))
-    images = images_of(evaluation.data, evaluation.split, evaluation.metrics.images)
-    measured = figures_of(evaluation.metrics)
-    return [Tested(images=images, tta=evaluation.tta, figures=measured, as_trained=figures_of(before))]
+    if tested is not None:
+        yield from tested.figures()
 
 
 def write_report(result: FineTuning, folder: Path) -> None:
     """The result as JSON, as a picture and as a page, all of them or none."""
-    with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
-        (stage / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        training_picture(result, stage / PICTURE)
-        (stage / PAGE).write_text(training_page(result), encoding="utf-8")
+    report_folder.write_report(result, folder, PICTURE, training_picture, training_page)

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from surgeon.commands.finetune.finishing import Progress, finish
-from surgeon.commands.finetune.request import RESULT, FinetuneRequest, check_run
+from surgeon.commands.finetune.finishing import finish
+from surgeon.commands.finetune.request import FinetuneRequest, check_run
 from surgeon.commands.finetune.run import Run
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
+from surgeon.core.progress import Progress
 from surgeon.core.reading import read_bounded
 from surgeon.models.sources import LoadedModel
+from surgeon.report.folder import RESULT
 from surgeon.results import FineTuning
 from surgeon.training.interruption import stopping_at_ctrl_c
 from surgeon.training.loop import Watcher

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, listing
-from surgeon.measuring.setup import Request
+from surgeon.measuring.preparation import InferenceRequest
+from surgeon.report.folder import RESULT
 from surgeon.training.recipe import Recipe, check_recipe, read_yaml
 from surgeon.training.tracking import check_tracker
 
-RECIPE, RUN, RESULT, LOGITS = "recipe.yaml", "run.json", "result.json", "test-logits.safetensors"
-PICTURE, PAGE = "curves.png", "report.html"
+RECIPE, RUN, LOGITS, PICTURE = "recipe.yaml", "run.json", "test-logits.safetensors", "curves.png"
 CHECKPOINT, SNAPSHOTS, SWEEPS = "checkpoint", "snapshots", {"alpha": "sweep-alpha", "lambda": "sweep-lambda"}
 FITTED = ("augment", "batch_size", "input_size", "norm_weight_decay")
 """Keys of a recipe that the network and the images decide, unless it does; the run's own has what came of it."""
@@ -25,7 +25,7 @@ MAY_CHANGE = ("lr",)
 class FinetuneRequest:
     """Which images, how to train, and where the run lives."""
 
-    task: Request
+    task: InferenceRequest
     recipe: Recipe
     output: Path
     resume: bool = False

@@ -17,10 +17,8 @@ from surgeon.augment.pipeline import Augmentation, build
 from surgeon.commands.finetune.request import (
     CHECKPOINT,
     LOGITS,
-    PAGE,
     PICTURE,
     RECIPE,
-    RESULT,
     RUN,
     SNAPSHOTS,
     SWEEPS,
@@ -35,11 +33,15 @@ from surgeon.core.errors import SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.core.reading import parse_json, read_bounded
 from surgeon.data.loaders import Batches, batches, usable_cores
-from surgeon.measuring.predicting import Manner, score
-from surgeon.measuring.setup import SMALL_IMAGE
-from surgeon.metrics import Metrics, Scores, summarise
+from surgeon.measuring.choosing import VALIDATION
+from surgeon.measuring.engine import measure
+from surgeon.measuring.inference import InferenceSettings, images_at_once
+from surgeon.measuring.keeping import only_scores
+from surgeon.measuring.variants import Variant
+from surgeon.metrics import Metrics, summarise
 from surgeon.models.history import FineTuned, Snapshot
 from surgeon.models.sources import LoadedModel
+from surgeon.report.folder import PAGE, RESULT
 from surgeon.results.steps import data_set, figures_of
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
@@ -231,7 +233,7 @@ class Run:
 
     def _validation_batches(self, skip_bad: bool) -> Batches:
         images, workers = self.splits.validation, self.request.task.workers
-        return batches(images, self.preprocessing, self._evaluation_batch, workers, skip_bad)
+        return batches(images, self.preprocessing, images_at_once(self.preprocessing.input_size), workers, skip_bad)
 
     def unreadable_validation(self) -> tuple[str, ...]:
         """The validation images that are left out; a resumed run may not have come across them itself."""
@@ -241,17 +243,11 @@ class Run:
 
     def validate(self, model: nn.Module) -> Metrics:
         """Measure a network on the validation images."""
-        loader = self._validation_batches(self.request.task.skip_bad)
-        loader = loader.only(loader.numbers[self.processes.rank :: self.processes.count])
-        manner = Manner(self.device, self.precision)
-        scores = Scores()
-        for share in self.processes.gather(lambda: score(model, loader, manner)):
-            scores = scores.merge(share)
-        return summarise(scores)
-
-    @property
-    def _evaluation_batch(self) -> int:
-        return 128 if self.preprocessing.input_size[-1] <= SMALL_IMAGE else 32
+        variant = Variant(model, InferenceSettings(self.device, self.precision))
+        samples = self._validation_batches(self.request.task.skip_bad)
+        return summarise(
+            measure({VALIDATION: variant}, samples, only_scores, processes=self.processes).kept[VALIDATION]
+        )
 
     def _snapshot(self, model: nn.Module, number: int) -> None:
         step = self.as_step(snapshot=Snapshot(number=number, of=self.recipe.snapshots))

@@ -16,7 +16,7 @@ from surgeon.core.errors import SurgeonError, listing
 from surgeon.data.loaders import Batch
 from surgeon.measuring.axes import AlphaAxis, has_alpha
 from surgeon.measuring.batches import as_batches, checked_loader, checked_network
-from surgeon.measuring.predicting import Manner
+from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.runner import Runner
 from surgeon.measuring.values import checked, parse_values
 from surgeon.metrics import metrics
@@ -62,7 +62,7 @@ def sweep(
     if not has_alpha(model):
         model = convert(model, ALPHA)
     axis = AlphaAxis(model)
-    runner = Runner(model, axis, Manner.of(model))
+    runner = Runner(model, axis, InferenceSettings.of(model))
     values = parse_values(alphas, "alphas") if isinstance(alphas, str) else checked(alphas, "alphas")
     question = Question(values, metrics[metric], _one_of(Method, method, "method"), kinds, force)
     confirming = _Loader(confirm_on) if confirm_on is not None else None
@@ -74,7 +74,7 @@ def sweep(
             rewrites=current_plan(model).summary(),
             data=type(loader).__name__,
             split="all",
-            device=str(runner.manner.device),
+            device=str(runner.inference.device),
         )
     data = DataSet(name=found.data, kind=DataKind.LOADER)
     note_on(model, swept(found, changed=settings_of(model) != before, data=data))

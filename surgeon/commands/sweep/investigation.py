@@ -15,7 +15,8 @@ from surgeon.core.errors import SurgeonError
 from surgeon.measuring.axes import AlphaAxis, Value
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.contest import FEWEST_RUNNING, Contest, Measurement
-from surgeon.measuring.runner import BatchSource, Runner
+from surgeon.measuring.runner import Runner
+from surgeon.measuring.spreading import Samples
 from surgeon.metrics import Metric, Scores, metrics, summarise
 from surgeon.results import Gain, Learned, Learning, Method, Point, Setting, Sweep
 
@@ -43,9 +44,7 @@ class Question:
 class Investigation:
     """Answers a question on images to choose with, and on others to confirm with if there are any."""
 
-    def __init__(
-        self, runner: Runner, question: Question, choosing: BatchSource, confirming: BatchSource | None
-    ) -> None:
+    def __init__(self, runner: Runner, question: Question, choosing: Samples, confirming: Samples | None) -> None:
         self.runner = runner
         self.question = question
         self.choosing = choosing
@@ -112,7 +111,7 @@ class Investigation:
 
     def _method(self) -> Method:
         """A grid where it is cheap. What was found out by the clock is journalled: going on must not change it."""
-        few_images = len(self.choosing) * self.choosing.batch_size <= FEW_IMAGES
+        few_images = (len(self.choosing) - 1) * self.choosing.batch_size < FEW_IMAGES  # the last batch may be small
         if few_images or self.runner.axis.passes(len(self.values)) <= FEWEST_RUNNING:
             return Method.GRID
         found = self.runner.once(ESTIMATING, lambda: {"seconds": self.runner.seconds_of(self.settings, self.choosing)})
@@ -127,7 +126,7 @@ class Investigation:
         self.forwards += contest.forwards
         return contest
 
-    def _measure(self, phase: str, names: Sequence[str], batches: BatchSource) -> dict[str, Scores]:
+    def _measure(self, phase: str, names: Sequence[str], batches: Samples) -> dict[str, Scores]:
         measurement = Measurement(names, len(batches))
         measurement.passes = self.runner.axis.passes
         self.runner.hold(phase, measurement, self.settings, batches)
@@ -155,7 +154,7 @@ class Investigation:
             kind,
             start,
             with_temperature=self.question.metric.name != "cross-entropy",
-            progress=lambda done, planned: self.runner.progress(f"learning {kind.value}", done, planned, 1),
+            progress=lambda done, planned: self.runner.progress(f"learning {kind.value}", done, planned),
         )
         return Learned(
             kind=kind,

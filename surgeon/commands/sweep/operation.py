@@ -13,21 +13,23 @@ from surgeon import checkpoint
 from surgeon.commands.storing import decide
 from surgeon.commands.sweep.investigation import Investigation, Question
 from surgeon.commands.sweep.settings import ALPHA
-from surgeon.core.atomic import check_destination, staged
+from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
+from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, has_alpha
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
 from surgeon.measuring.option_axis import OptionAxis
-from surgeon.measuring.runner import Progress, Runner
-from surgeon.measuring.setup import Request, Task, open_images, prepare
+from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, prepare
+from surgeon.measuring.runner import Runner
 from surgeon.metrics import metrics
 from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
 from surgeon.norms import norms
+from surgeon.report.folder import write_report
 from surgeon.report.sweep import sweep_page, sweep_picture
 from surgeon.results import Learning, Method, Sweep
 from surgeon.results.steps import figures_of, images_of, swept
@@ -38,7 +40,7 @@ from surgeon.surgery.plan import Rewrite, resolve_plan
 from surgeon.surgery.proof import rewrite, state_sha256
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
-RESULT, PICTURE, PAGE, JOURNAL, CHECKPOINT = "result.json", "curves.png", "report.html", "journal.jsonl", "checkpoint"
+PICTURE, JOURNAL, CHECKPOINT = "curves.png", "journal.jsonl", "checkpoint"
 ORDER_SEED = 0
 
 
@@ -46,7 +48,7 @@ ORDER_SEED = 0
 class SweepRequest:
     """What to sweep, by what to choose, and what to do with the choice."""
 
-    task: Request
+    task: InferenceRequest
     values: tuple[float, ...]
     axis: str = "alpha"
     """alpha, lambda, or REWRITE.OPTION."""
@@ -80,7 +82,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     journal = None
     if (folder := request.output) is not None:
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
-    runner = Runner(task.model, axis, task.manner, processes, journal, progress)
+    runner = Runner(task.model, axis, task.inference, processes, journal, progress)
     question = Question(request.values, metric, request.method, request.learn, request.force)
     held_back = task.batches(confirming) if confirming is not None else None
     before = settings_of(loaded.model)
@@ -156,7 +158,7 @@ def _open_journal(
     folder: Path,
     request: SweepRequest,
     loaded: LoadedModel,
-    task: Task,
+    task: PreparedNetwork,
     choosing: ImageSet,
     confirming: ImageSet | None,
 ) -> Journal:
@@ -195,16 +197,8 @@ def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest) -> Sweep:
         return sweep
     if request.apply:
         sweep = _apply(sweep, loaded, request)
-    write_report(sweep, request.output)
+    write_report(sweep, request.output, PICTURE, sweep_picture, sweep_page)
     return sweep
-
-
-def write_report(sweep: Sweep, folder: Path) -> None:
-    """The result as JSON, as a picture and as a page, all of them or none."""
-    with staged(folder, (PICTURE, PAGE, RESULT)) as stage:
-        (stage / RESULT).write_text(sweep.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        sweep_picture(sweep, stage / PICTURE)
-        (stage / PAGE).write_text(sweep_page(sweep), encoding="utf-8")
 
 
 def _apply(sweep: Sweep, loaded: LoadedModel, request: SweepRequest) -> Sweep:

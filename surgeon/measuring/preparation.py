@@ -16,13 +16,12 @@ from surgeon.data.loaders import Batches, batches
 from surgeon.data.sources import open_data
 from surgeon.data.splits import limit
 from surgeon.layers.running import evaluate_once
-from surgeon.measuring.predicting import Manner
+from surgeon.measuring.inference import InferenceSettings, images_at_once
+from surgeon.measuring.variants import Variant
 from surgeon.models.sources import LoadedModel, Preprocessing
 from surgeon.views import Merge, Views, views_for
 
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
-SMALL_IMAGE = 64
-BATCH_OF_SMALL_IMAGES, BATCH_OF_LARGE_IMAGES = 128, 32
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def _per_channel(numbers: tuple[float, ...], channels: int, option: str) -> tupl
 
 
 @dataclass(frozen=True)
-class Request:
+class InferenceRequest:
     """Which images, and how to predict them."""
 
     data: str
@@ -87,7 +86,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Task:
+class PreparedNetwork:
     """A network on its device, and images that fit it."""
 
     model: nn.Module
@@ -99,23 +98,22 @@ class Task:
     device: torch.device
     precision: Precision
     batch_size: int
-    request: Request
+    request: InferenceRequest
 
     def batches(self, image_set: ImageSet | None = None) -> Batches:
-        """Batches of all images, or of some of them."""
-        return batches(
-            image_set or self.image_set,
-            self.preprocessing,
-            self.batch_size,
-            workers=self.request.workers,
-            skip_bad=self.request.skip_bad,
-        )
+        """Batches of all images, or of others."""
+        return batches_for([self], image_set or self.image_set)
 
     @property
-    def manner(self) -> Manner:
-        return Manner(self.device, self.precision, self.views, self.request.merge)
+    def inference(self) -> InferenceSettings:
+        return InferenceSettings(self.device, self.precision, self.views, self.request.merge)
 
-    def with_one_view(self) -> Task:
+    @property
+    def variant(self) -> Variant:
+        """The network as it is."""
+        return Variant(self.model, self.inference, self.preprocessing)
+
+    def with_one_view(self) -> PreparedNetwork:
         """The same images as the network itself expects them."""
         return replace(self, views=None, preprocessing=self.network_preprocessing)
 
@@ -124,7 +122,7 @@ class Task:
         return self.views.count if self.views else 1
 
 
-def prepare(loaded: LoadedModel, request: Request, images: ImageSet | None = None) -> Task:
+def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | None = None) -> PreparedNetwork:
     """Open the images (unless given), check that they fit the network, and move it to its device."""
     preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name)
     views = views_for(request.tta, preprocessing) if request.tta else None
@@ -132,8 +130,7 @@ def prepare(loaded: LoadedModel, request: Request, images: ImageSet | None = Non
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
     check_classes(image_set, _outputs(model, preprocessing, device), loaded.class_names)
-    small = preprocessing.input_size[-1] <= SMALL_IMAGE
-    return Task(
+    return PreparedNetwork(
         model=model,
         image_set=image_set,
         network_preprocessing=preprocessing,
@@ -141,12 +138,35 @@ def prepare(loaded: LoadedModel, request: Request, images: ImageSet | None = Non
         views=views,
         device=device,
         precision=usable_precision(request.precision, device),
-        batch_size=request.batch_size or (BATCH_OF_SMALL_IMAGES if small else BATCH_OF_LARGE_IMAGES),
+        batch_size=request.batch_size or images_at_once(preprocessing.input_size),
         request=request,
     )
 
 
-def open_images(request: Request) -> ImageSet:
+def batches_for(
+    networks: Sequence[PreparedNetwork], image_set: ImageSet, *, keep_pictures: bool = False, fewest: int = 1
+) -> Batches:
+    """Batches that are decoded once for several networks, as small as the one with the largest images needs them.
+
+    Args:
+        networks: Prepared with the same request.
+        image_set: The images.
+        keep_pictures: Let batches also hold the decoded pictures.
+        fewest: A last batch with fewer images than this joins the one before.
+    """
+    request = networks[0].request
+    return batches(
+        image_set,
+        [network.preprocessing for network in networks],
+        min(network.batch_size for network in networks),
+        request.workers,
+        request.skip_bad,
+        keep_pictures=keep_pictures,
+        fewest=fewest,
+    )
+
+
+def open_images(request: InferenceRequest) -> ImageSet:
     """The images of a request, all or as many as it wants."""
     image_set = open_data(
         request.data, request.split, image_column=request.image_column, label_column=request.label_column

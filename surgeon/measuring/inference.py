@@ -1,0 +1,60 @@
+"""How a network predicts a batch of images: on which device, in which precision, with which views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surgeon.core.devices import Precision, computing_in
+from surgeon.layers.running import evaluating
+from surgeon.measuring.batches import check_logits, refusing_other_types
+from surgeon.views import Forward, Merge, Views, predict_each
+
+LARGEST_SMALL_IMAGE = 64 * 64
+SMALL_IMAGES_AT_ONCE, LARGE_IMAGES_AT_ONCE = 128, 32
+
+
+def images_at_once(size: Sequence[int]) -> int:
+    """How many images of a size (..., height, width) go through a network together, unless somebody says otherwise.
+
+    More of them make nothing faster, and each needs memory.
+    """
+    return SMALL_IMAGES_AT_ONCE if size[-1] * size[-2] <= LARGEST_SMALL_IMAGE else LARGE_IMAGES_AT_ONCE
+
+
+@dataclass(frozen=True)
+class InferenceSettings:
+    """How images are predicted, whatever the network's own settings are."""
+
+    device: torch.device
+    precision: Precision = Precision.FLOAT32
+    views: Views | None = None
+    merge: Merge = Merge.LOGITS
+
+    @classmethod
+    def of(cls, model: nn.Module) -> InferenceSettings:
+        """Plainly, on the device where the network is."""
+        tensors = (*model.parameters(), *model.buffers())
+        return cls(next((t.device for t in tensors), torch.device("cpu")))
+
+    @contextmanager
+    def applied_to(self, model: nn.Module) -> Iterator[None]:
+        """The network in evaluation mode and in this precision."""
+        with evaluating(model), torch.inference_mode(), computing_in(self.precision, self.device):
+            yield
+
+    def logits(self, forward: Forward, images: Tensor) -> list[Tensor]:
+        """The predictions of each setting that `forward` goes through."""
+        images = images.to(self.device, non_blocking=True)
+        with refusing_other_types(images):
+            if self.views is None:
+                predictions = forward(images)
+            else:
+                predictions = predict_each(forward, images, self.views, self.merge, images_at_once(images.shape))
+        for logits in predictions:
+            check_logits(logits, len(images))
+        return [logits.float().cpu() for logits in predictions]
