@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from surgeon.core.errors import count, listing
 from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation
-from surgeon.metrics import presentation_of
 
 if TYPE_CHECKING:
     from surgeon.models.sources import Preprocessing
@@ -38,6 +37,8 @@ DROPPED = "dropped early: estimated from the images it saw"
 
 def shown(metric_name: str) -> Presentation:
     """How a metric is shown."""
+    from surgeon.metrics import presentation_of  # which loads pydantic
+
     return presentation_of(metric_name)
 
 

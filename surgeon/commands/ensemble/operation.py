@@ -126,7 +126,7 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         seconds=time.perf_counter() - start,
     )
     result = result.model_copy(update={"summary": in_sentences(result)})
-    averaged_members = [members[number] for number in chosen]
+    averaged_members = [members[int(key)] for key in in_soup]
     return processes.only_first(lambda: _write(result, soup, averaged_members, request)) or result
 
 
