@@ -230,7 +230,7 @@ def _remarks(point: Point) -> list[str]:
         return ["", f"{point.metrics.nan_images:,} NaN"]
     if point.gain is None:
         return ["", "original"]
-    return [short_gain_text(point.gain), point.dropped or ("within noise" if point.gain.within_noise else "")]
+    return [short_gain_text(point.gain), point.dropped or ("not significant" if point.gain.within_noise else "")]
 
 
 def _table_of_settings(result: Sweep, narrow: bool) -> Table:

@@ -39,13 +39,13 @@ def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = Fal
     """
     if gain is None:
         return Decision(False, "Nothing is stored: the original network is best.")
-    measured = f"{label(gain.metric)} {gain_text(gain)}".removesuffix(", within noise")
+    measured = f"{label(gain.metric)} {gain_text(gain)}".removesuffix(", not significant")
     if is_beyond_noise(gain, tried):
         return Decision(True, f"{setting} is stored: its gain is beyond noise, {measured}.")
     if gain.better:
         why = f"the best of {tried} values may have its gain by chance on the images it was chosen on"
     else:
-        why = "its gain is within noise" if gain.within_noise else "it is worse"
+        why = "its gain is not significant" if gain.within_noise else "it is worse"
     if force:
         return Decision(True, f"{setting} is stored because of --force, although {why}, {measured}.", forced=True)
     return Decision(False, f"{setting} is not stored: {why}, {measured}.")

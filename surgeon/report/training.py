@@ -209,8 +209,11 @@ def _headline(result: FineTuning) -> list[str]:
     """How good the network is, on which images, and how sure that is."""
     metrics = result.test or result.validation
     interval = f"95%: {metrics.accuracy_low:.2%} to {metrics.accuracy_high:.2%}"
-    which = "that nothing was chosen by" if result.test else "that it was not trained on; there are no test images"
-    said = [f"{heading(_accuracy(result))} ({interval}) on {count(metrics.images, 'image')} {which}."]
+    which = "test" if result.test else "validation"
+    there_is_no_test = "" if result.test else " There are no test images."
+    said = [
+        f"{heading(_accuracy(result))} ({interval}) on {count(metrics.images, f'{which} image')}.{there_is_no_test}"
+    ]
     if metrics.nan_images:
         said.append(f"The outputs for {count(metrics.nan_images, 'image')} are not numbers and count as wrong.")
     return said

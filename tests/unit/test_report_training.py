@@ -132,14 +132,14 @@ def test_both_settings_are_shown_on_both_splits_and_the_test_images_make_the_hea
     assert [values(row)[:2] for row in rows] == [[one.metrics.images, one.metrics.accuracy] for one in record.figures]
     assert [row for row in rows if 'class="best"' in row] == [rows[3]], "the figures to quote"
     text = Page(html).text
-    assert "Test accuracy 91.18% (95%: 89.18% to 93.18%) on 1,797 images that nothing was chosen by." in text
+    assert "Test accuracy 91.18% (95%: 89.18% to 93.18%) on 1,797 test images." in text
     assert all(sentence.replace("`", "") in text for sentence in record.settings)
 
 
 def test_without_test_images_the_validation_images_are_quoted() -> None:
     html = training_page(RECORDS["without test images"])
     assert len(table(html, "metrics-table")) == 2
-    assert "Validation accuracy 90.45% (95%: 87.45% to 92.45%) on 500 images" in Page(html).text
+    assert "Validation accuracy 90.45% (95%: 87.45% to 92.45%) on 500 validation images" in Page(html).text
     assert "none to test on" in html
     assert "test-time augmentation" not in html, "nothing was tested with it"
 
