@@ -210,10 +210,9 @@ def _headline(result: FineTuning) -> list[str]:
     metrics = result.test or result.validation
     interval = f"95%: {metrics.accuracy_low:.2%} to {metrics.accuracy_high:.2%}"
     which = "test" if result.test else "validation"
-    there_is_no_test = "" if result.test else " There are no test images."
-    said = [
-        f"{heading(_accuracy(result))} ({interval}) on {count(metrics.images, f'{which} image')}.{there_is_no_test}"
-    ]
+    said = [f"{heading(_accuracy(result))} ({interval}) on {count(metrics.images, f'{which} image')}."]
+    if not result.test:
+        said.append("There are no test images.")
     if metrics.nan_images:
         said.append(f"The outputs for {count(metrics.nan_images, 'image')} are not numbers and count as wrong.")
     return said
