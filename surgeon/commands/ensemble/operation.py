@@ -81,8 +81,9 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
 
     soup, restatement = None, None
     in_soup = groups.get(CHOSEN, everyone)
+    averaged_members = [members[int(key)] for key in in_soup]
     if statistics_images is not None:
-        soup = average_weights([members[int(key)] for key in in_soup])
+        soup = average_weights(averaged_members)
         networks[SOUP] = prepare(soup, request.task, images)
         restatement = _restate(networks[SOUP], statistics_images, progress)
 
@@ -126,7 +127,6 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         seconds=time.perf_counter() - start,
     )
     result = result.model_copy(update={"summary": in_sentences(result)})
-    averaged_members = [members[number] for number in chosen]
     return processes.only_first(lambda: _write(result, soup, averaged_members, request)) or result
 
 
