@@ -20,7 +20,6 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-import surgeon
 from surgeon.checkpoint.card import model_card
 from surgeon.checkpoint.record import (
     CARD,
@@ -34,6 +33,7 @@ from surgeon.checkpoint.record import (
 )
 from surgeon.core.atomic import check_destination, staged
 from surgeon.core.errors import SurgeonError, count
+from surgeon.core.versions import VERSION
 from surgeon.layers.running import evaluate_once
 from surgeon.models.history import MOST_STEPS, Saved, Step
 from surgeon.models.sources import LoadedModel, ModelSource, Origin, build, example_inputs, timm_preprocessing
@@ -114,7 +114,7 @@ def _write(model: nn.Module, origin: Origin, folder: Path) -> Path:
 def record_of(model: nn.Module, origin: Origin) -> Surgery:
     """What is known of a network now."""
     return Surgery(
-        surgeon_version=surgeon.__version__,
+        surgeon_version=VERSION,
         source=origin.source,
         base_weights=origin.weights,
         preprocessing=origin.preprocessing,

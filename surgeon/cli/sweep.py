@@ -139,7 +139,7 @@ def sweep(
         from surgeon.results import Learning, Method
     kinds = {Learning.PER_LAYER: per_layer, Learning.PER_CHANNEL: per_channel}
     request = SweepRequest(
-        task=images.request(data, tta, merge),
+        inference=images.request(data, tta, merge),
         values=values,
         axis=axis,
         mix_logits=mix_logits,

@@ -16,11 +16,11 @@ from surgeon.augment.base import Kind, augments
 from surgeon.augment.pipeline import Augmentation, build
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet, UnreadableImageError
+from surgeon.data.opening import MissingSplitError, open_data
 from surgeon.data.seeding import seed_from
-from surgeon.data.sources import MissingSplitError, open_data
-from surgeon.data.splits import Indices
+from surgeon.data.stratified import Indices
 from surgeon.models.sources import Preprocessing
-from surgeon.report.gallery import Gallery, Row, Share, Tile
+from surgeon.report.gallery import Gallery, LabelShare, Row, Tile
 
 VERSIONS = 4
 GREY_MODES = ("1", "L", "LA", "I")
@@ -143,10 +143,10 @@ def _mixture(pictures: Pictures, augmentation: Augmentation, seed: int) -> list[
     ]
 
 
-def _label(pictures: Pictures, shares: Tensor, own: int) -> tuple[Share, ...]:
+def _label(pictures: Pictures, shares: Tensor, own: int) -> tuple[LabelShare, ...]:
     """The classes in a label, the image's own first, the others by their share."""
     order = sorted(range(len(shares)), key=lambda index: (index != own, -float(shares[index])))
-    found = (Share(pictures.class_names[index], float(shares[index]), place) for place, index in enumerate(order))
+    found = (LabelShare(pictures.class_names[index], float(shares[index]), place) for place, index in enumerate(order))
     return tuple(share for share in found if share.weight >= LEAST_SHARE)
 
 
@@ -159,7 +159,9 @@ def _originals(pictures: Pictures, seed: int) -> tuple[Tile, ...]:
     """All images, also one that is only there to be mixed with."""
     everything = replace(pictures, shown=len(pictures.images))
     images, _ = everything.augmented(build([], pictures.preprocessing), seed)
-    return tuple(Tile(image, (Share(name, 1.0),)) for image, name in zip(images, pictures.class_names, strict=True))
+    return tuple(
+        Tile(image, (LabelShare(name, 1.0),)) for image, name in zip(images, pictures.class_names, strict=True)
+    )
 
 
 def _of_partners(originals: Sequence[Tile], partners: Sequence[int | None]) -> tuple[Tile | None, ...]:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
 from surgeon.layers import native, statistics, symbolic
-from surgeon.layers.branches import Branch, Router
 from surgeon.layers.checks import DIMENSIONS, check_alpha, check_dimensions
 from surgeon.layers.interface import BatchNormInterface
+from surgeon.layers.router import Branch, Router
 from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:

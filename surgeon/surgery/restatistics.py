@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from surgeon.core.errors import SurgeonError
 from surgeon.core.private import BatchNorm
-from surgeon.layers.branches import Branch
+from surgeon.layers.router import Branch
 from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import Statistics, mix, wide
 from surgeon.layers.surgical import SurgicalNorm, is_whole_layer, surgical_layers

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 import surgeon
 from surgeon.data.digits import load_digits
-from surgeon.data.splits import halves
+from surgeon.data.stratified import halves
 from surgeon.metrics import metrics, register
 from surgeon.report.wording import label
 from tests.cli.running import done, refusal

@@ -11,7 +11,7 @@ from PIL import Image
 
 from surgeon.augment.base import Kind, augments
 from surgeon.commands import preview
-from surgeon.report.gallery import CAPTION_SIZE, Gallery, Row, Share, Tile, draw_gallery, shortened
+from surgeon.report.gallery import CAPTION_SIZE, Gallery, LabelShare, Row, Tile, draw_gallery, shortened
 from tests.cli.running import contents, done, refusal
 
 
@@ -97,7 +97,7 @@ def test_the_bar_tells_what_the_soft_targets_say() -> None:
         own = round(tile.label[0].weight * 8)
         assert np.array_equal(tile.pixels[:, :own], image.pixels[:, :own])
         if partner is not None:
-            assert partner.label[0] == Share(tile.label[1].name, 1.0, 1)
+            assert partner.label[0] == LabelShare(tile.label[1].name, 1.0, 1)
             assert np.array_equal(tile.pixels[:, own:], partner.pixels[:, own:])
 
 

@@ -17,7 +17,7 @@ import torch
 from matplotlib.figure import Figure
 
 from surgeon.checkpoint import open_model
-from surgeon.commands.listing import KINDS
+from surgeon.commands.listing import REGISTRIES
 from surgeon.data.digits import load_digits
 from surgeon.metrics import in_order
 from surgeon.report.evaluation import evaluation_picture
@@ -45,7 +45,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Surgeon:
 @pytest.fixture
 def here_too() -> Iterator[None]:
     """Their things in this process, for a while."""
-    registries = [KINDS[name].registry for name in ("metrics", "views", "norms")]
+    registries = [REGISTRIES[name].registry for name in ("metrics", "views", "norms")]
     before = [set(registry) for registry in registries]
     for module in GROUPS:
         runpy.run_path(str(PLUGIN / f"{module}.py"))

@@ -25,7 +25,7 @@ from surgeon.norms import NormVariant, Phase, norms
 from surgeon.surgery.adapters import NormLayer, to_surgical
 from surgeon.surgery.apply import convert
 from surgeon.surgery.branches import branch
-from surgeon.surgery.plan import Request
+from surgeon.surgery.plan import RewriteRequest
 from tests.helpers import randn, randomise, small_images, small_resnet
 from tests.pairs import by_cases, covering_cases, in_pairs
 
@@ -54,7 +54,7 @@ def lively_specs(variant: NormVariant) -> Iterator[str]:
 
 
 def variants(specs: Specs) -> list[NormVariant]:
-    return [norms[Request.parse(spec).name] for spec in specs]
+    return [norms[RewriteRequest.parse(spec).name] for spec in specs]
 
 
 def phases(specs: Specs) -> set[Phase]:
@@ -82,7 +82,7 @@ every_rewrite = pytest.mark.parametrize("specs", EVERY, ids=" + ".join)
 every_rewrite_of_inference_alone = pytest.mark.parametrize(
     "specs", [specs for specs in EVERY if Phase.TRAINING not in phases(specs)], ids=" + ".join
 )
-SPLITS = [specs for specs in EVERY if Request.parse(specs[0]).name == "split"]
+SPLITS = [specs for specs in EVERY if RewriteRequest.parse(specs[0]).name == "split"]
 every_split = pytest.mark.parametrize("specs", SPLITS, ids=" + ".join)
 every_variant = pytest.mark.parametrize("name", list(norms))
 
@@ -130,7 +130,7 @@ def make(kind: str = "2d") -> tuple[nn.Module, Tensor]:
 def identity_specs(specs: Specs, layer: nn.Module) -> Specs:
     """The same rewrites at the settings where they must equal the original in evaluation."""
     result = []
-    for request in map(Request.parse, specs):
+    for request in map(RewriteRequest.parse, specs):
         identity = norms[request.name].identity
         if identity is None:
             pytest.skip(f"{request.name} has no identity setting")

@@ -58,7 +58,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     result = FineTuning(
         model=run.name,
         rewrites=rewrites,
-        data=run.request.task.data,
+        data=run.request.inference.data,
         classes=run.classes,
         train_images=len(run.splits.train),
         validation_images=len(run.splits.validation),
@@ -113,7 +113,7 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
         sentences.append(NO_ALPHA)
     for axis, of_axis in values.items():
         sweep = SweepRequest(
-            task=run.request.task,
+            inference=run.request.inference,
             values=of_axis,
             axis=axis,
             metric=run.recipe.sweep_metric,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from surgeon.augment.pipeline import build
-from surgeon.data.sources import open_data
+from surgeon.data.opening import open_data
 from surgeon.models.sources import Preprocessing
 from surgeon.training.images import AugmentedImages, Order, training_batches
 
