@@ -40,10 +40,14 @@ def spec_text(name: str, options: dict[str, Any]) -> str:
 
 
 def lively_specs(variant: NormVariant) -> Iterator[str]:
-    """A variant at settings that show on small tensors: groups of 3, the top of a swept range, every choice."""
+    """A variant at settings that show on small tensors: groups of 3, the far end of a swept range, every choice."""
     fields = variant.config.model_fields
     sweeps = {key: (field.json_schema_extra or {}).get("sweep") for key, field in fields.items()}
-    options = {key: sweep[1] for key, sweep in sweeps.items() if sweep}
+    identity = {} if variant.identity is None else variant.identity(SurgicalNorm(CHANNELS))
+    options = {
+        key: low if identity.get(key) == math.inf else high
+        for key, (low, high) in ((key, sweep) for key, sweep in sweeps.items() if sweep)
+    }
     options |= {key: 3 for key, field in fields.items() if type(field.default) is int}
     choices = {
         key: get_args(field.annotation) for key, field in fields.items() if get_origin(field.annotation) is Literal
@@ -76,6 +80,10 @@ COMPOSED: list[Specs] = [
     ("split", "ghost:size=3"),
     ("split", "example-weighted:alpha=0.3"),
     ("split", "ghost:size=3", "example-weighted:alpha=0.3"),
+    ("ghost:size=3", "instance-aware:k=1.0,weight=0.7"),
+    ("instance-aware:k=1.0,weight=0.7", "example-weighted:alpha=0.3"),
+    ("batch-group:channel_groups=3,examples_per_group=3", "instance-aware:k=1.0,weight=0.7"),
+    ("split", "instance-aware:k=1.0,weight=0.7"),
 ]
 EVERY = SINGLE + COMPOSED
 every_rewrite = pytest.mark.parametrize("specs", EVERY, ids=" + ".join)

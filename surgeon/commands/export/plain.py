@@ -49,7 +49,7 @@ def check_plain(loaded: LoadedModel) -> ModelSource:
 
 def _not_plain(norm: SurgicalNorm) -> str:
     """What a layer does in evaluation that the layer it replaced did not, or nothing."""
-    if norm.whole_rule is not None:
+    if norm.whole_rule is not None or norm.inference_rule is not None:
         return f"normalises by its own rule ({listing(norm.rewrites)})"
     if (norm.alpha != norm.identity_alpha).any():
         share = "per channel" if norm.constant_alpha is None else f"{norm.constant_alpha:g}"

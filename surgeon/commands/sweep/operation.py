@@ -171,7 +171,7 @@ def _open_journal(
             for rewrite in operation.rewrites
         ],
         "data": images,
-        "values": [request.axis, request.values, request.mix_logits],
+        "values": [request.axis, [f"{value:.10g}" for value in request.values], request.mix_logits],
         "metric": request.metric,
         "method": request.method,
         "learning": request.learn,
