@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from surgeon.report import svg, wording
 from surgeon.report.chart import Chart, Mark, Range, Series, padded
-from surgeon.report.curves import Spot, at_infinity, gaps, not_drawn, original_value, panels, series_name, spots, without_a_place
+from surgeon.report.curves import (
+    Spot,
+    at_infinity,
+    gaps,
+    not_drawn,
+    original_value,
+    panels,
+    series_name,
+    spots,
+    without_a_place,
+)
 from surgeon.report.frame import heading, render
 from surgeon.report.png import save_picture
 
