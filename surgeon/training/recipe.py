@@ -141,7 +141,7 @@ class Recipe(BaseModel):
         0.0, "Weight of the consistency loss over a clean and two augmented copies, as in AugMix; 0: none.", ge=0
     )
 
-    train_images: int | None = key(None, "Use only so many training images, each class in its share.", ge=2)
+    train_images: int | None = key(None, "Train on a stratified subset of so many images.", ge=2)
     epochs: int = key(10, "Passes over the training images.", ge=1)
     batch_size: int | None = key(None, "Images per step, over all processes; default: 64, or fewer for few.", ge=2)
     accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)

@@ -1,4 +1,4 @@
-"""The images to train on, those to choose by, and those that are looked at once, at the very end."""
+"""The images to train on, those to validate on, and those that are looked at once, at the very end."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ def _gain(result: Ensemble, combination: Combination) -> str:
     over_mean = next((gain for gain in combination.over_mean if gain.metric == metric), None)
     if over_mean is not None:
         sentence += f"; over the mean member {gain_text(over_mean)}"
-    if gain.within_noise:
-        return f"{sentence}. That is no proof of a gain over the best member: more images would tell."
-    return f"{sentence}." if gain.better else f"{sentence}. The best member alone is better."
+    if gain.better or gain.within_noise:
+        return f"{sentence}."
+    return f"{sentence}. The best member alone is better."
 
 
 def _disagreement(result: Ensemble) -> str:

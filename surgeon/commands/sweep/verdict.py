@@ -31,21 +31,21 @@ def _choice(axis: str, metric: str, original: Setting, chosen: Setting) -> str:
     if gain is None:
         return f"No {axis} beats the original network by {label(metric)} ({before}): keep it as it is."
     after = figure(metric, chosen.reported.value(metric))
-    where = " on images that took no part in the choice" if chosen.confirming is not None else ""
+    where = " on held-out images" if chosen.confirming is not None else ""
     sentence = f"{chosen.name} gives {label(metric)} {after}{where}, the original {before}: {gain_text(gain)}"
-    if gain.within_noise:
-        return f"{sentence}. That is no proof of a gain: more images would tell."
-    return f"{sentence}." if gain.better else f"{sentence}. The choice did not hold up: keep the original."
+    if gain.better or gain.within_noise:
+        return f"{sentence}."
+    return f"{sentence}. The choice did not hold up: keep the original."
 
 
 def _learning(metric: str, learned: Learned, setting: Setting) -> str:
     gain = setting.gain(metric)
     assert gain is not None
-    fitted, held_back = (difference(metric, g) for g in (learned.gain_choosing, learned.gain_confirming))
+    fitted, held_out = (difference(metric, g) for g in (learned.gain_choosing, learned.gain_confirming))
     return (
         f"{setting.name}, {learned.numbers:,} numbers, gives {label(metric)} "
         f"{figure(metric, setting.reported.value(metric))}: {gain_text(gain)}; overfitting: the gain is "
-        f"{fitted}{unit(metric)} on the images it was fitted on and {held_back}{unit(metric)} on those held back."
+        f"{fitted}{unit(metric)} on the images it was fitted on and {held_out}{unit(metric)} on held-out ones."
     )
 
 
@@ -57,24 +57,23 @@ def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
     assert scaled is not None
     whole = before.cross_entropy - after.cross_entropy
     ranking = -scaled.difference
-    noise = ", within noise" if scaled.within_noise else ""
-    left = f"{before.scaled_cross_entropy:.4f} to {after.scaled_cross_entropy:.4f} after temperature scaling{noise}"
-    also = f"accuracy: {gain_text(accuracy)}"
-    change = f"{before.cross_entropy:.4f} to {after.cross_entropy:.4f}"
+    sentence = f"Cross-entropy {before.cross_entropy:.4f} → {after.cross_entropy:.4f}"
+    noise = ", not significant" if scaled.within_noise else ""
+    left = f"{before.scaled_cross_entropy:.4f} → {after.scaled_cross_entropy:.4f} after temperature scaling{noise}"
     if before.temperature is None or not whole > 0:
-        return f"Cross-entropy does not gain ({change}); ranking: {left}; {also}."
-    alone = f"confidence, which a temperature of {before.temperature:.3f} gives the original network as well"
-    if ranking <= 0:
-        return f"All of the gain in cross-entropy ({change}) is {alone}, and none is ranking ({left}); {also}."
-    if ranking > whole:
-        return (
-            f"Cross-entropy gains {whole:.4f} ({change}): ranking gains {ranking:.4f} ({left}), and confidence loses "
-            f"{ranking - whole:.4f}, which a temperature would mend; {also}."
+        sentence += f", no gain; {left}."
+    elif ranking <= 0:
+        sentence += f". Temperature scaling alone gives all of that; ranking is no better ({left})."
+    elif ranking > whole:
+        sentence += (
+            f". Better ranking gives {ranking:.4f} ({left}), of which confidence loses {ranking - whole:.4f}: "
+            "a temperature would restore it."
         )
-    return (
-        f"Of the gain of {whole:.4f} in cross-entropy ({change}), {whole - ranking:.4f} is {alone}, and "
-        f"{ranking:.4f} is ranking ({left}); {also}."
-    )
+    else:
+        sentence += (
+            f". Temperature scaling alone gives {whole - ranking:.4f} of that; the rest is better ranking ({left})."
+        )
+    return f"{sentence} Accuracy: {gain_text(accuracy)}."
 
 
 def _temperature_alone(original: Metrics) -> str:
