@@ -252,7 +252,7 @@ def test_tables_and_charts_are_accessible() -> None:
 
 def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = run()
-    finishing.write_report(record, tmp_path)
+    finishing.write_run_report(record, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
     stored = (tmp_path / "result.json").read_text(encoding="utf-8")
     assert FineTuning.model_validate_json(stored) == record
@@ -262,7 +262,7 @@ def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(finishing, "training_page", full)
     with pytest.raises(SurgeonError, match="No space left"):
-        finishing.write_report(run(1), tmp_path)
+        finishing.write_run_report(run(1), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
     assert (tmp_path / "result.json").read_text(encoding="utf-8") == stored
 
