@@ -101,7 +101,7 @@ def _write(model: nn.Module, origin: Origin, folder: Path) -> Path:
             save_file(tensors_to_save(model), stage / WEIGHTS, metadata)
         except SafetensorError as error:  # how safetensors tells that the disk is full
             raise OSError(str(error)) from error
-        config = timm_config(model, origin)
+        config = config_for_timm(model, origin)
         _write_text(stage / CONFIG, json.dumps(config, indent=2))
         (stage / WEIGHTS).chmod((stage / CONFIG).stat().st_mode)  # safetensors makes it private
         _write_text(stage / CARD, model_card(folder.resolve().name, surgery, licence_of(config, surgery)))
@@ -157,7 +157,7 @@ def tensors_to_save(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def timm_config(model: nn.Module, origin: Origin) -> dict[str, Any]:
+def config_for_timm(model: nn.Module, origin: Origin) -> dict[str, Any]:
     """config.json in the form that timm reads from a folder or the hub."""
     source, preprocessing = origin.source, origin.preprocessing
     arguments = dict(source.arguments) if source else {}

@@ -151,8 +151,8 @@ def _table_of_rows(result: Ensemble, shown: list[str], narrow: bool) -> Table:
     for one in result.combinations:
         figures = (figure(name, one.metrics.value(name)) for name in shown)
         gain = one.gain(result.metric)
-        told = short_gain_text(gain) if narrow else gain_text(gain)
-        table.add_row(f"[bold]{one.name}[/]", str(one.passes), *figures, told)
+        gain_shown = short_gain_text(gain) if narrow else gain_text(gain)
+        table.add_row(f"[bold]{one.name}[/]", str(one.passes), *figures, gain_shown)
     return table
 
 

@@ -234,10 +234,10 @@ def _remarks(point: Point) -> list[str]:
 
 
 def _table_of_settings(result: Sweep, narrow: bool) -> Table:
-    held_back = "on images held back" if result.confirming_images else "on the same images"
+    where = "on held-out images" if result.confirming_images else "on the same images"
     best = {result.best: f"{result.best} ←"}
     records = {best.get(setting.name, setting.name): setting.reported for setting in result.settings}
-    table = columns.by_metric(records, f"Settings, {held_back}")
+    table = columns.by_metric(records, f"Settings, {where}")
     gains = (setting.gain(result.metric) for setting in result.settings)
     told = ("" if gain is None else short_gain_text(gain) if narrow else gain_text(gain) for gain in gains)
     table.add_row(f"gain in {columns.heading(result.metric)}", *told)

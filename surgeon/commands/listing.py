@@ -62,7 +62,7 @@ REGISTRIES = {
             "surgeon.inserts.base",
             "Inserts",
             "--insert",
-            "site= is stem, stage2, residual, image, or a module's name. --bn pono-moex is --insert moex.",
+            "site= is stem, stage2, residual, image, or a module's name.",
         ),
         ListedRegistry(
             "augments",

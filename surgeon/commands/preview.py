@@ -13,7 +13,7 @@ from torch import Tensor
 
 from surgeon.augment.apply import augment_pictures
 from surgeon.augment.base import Kind, augments
-from surgeon.augment.pipeline import Augmentation, build
+from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.opening import MissingSplitError, open_data
@@ -95,7 +95,7 @@ def take_pictures(image_set: ImageSet, count: int, seed: int, input_size: int | 
 
 def preview(spec: str, pictures: Pictures, about: str, seed: int) -> Gallery:
     """A column for each image: with its partner and their mixture, or with several augmented versions of it."""
-    augmentation = build([spec], pictures.preprocessing)
+    augmentation = build_augmentation([spec], pictures.preprocessing)
     if augmentation.mixing and len(pictures.images) < 2:
         raise SurgeonError(f"{spec} mixes images, so it needs two of them, and there is one.")
     rows = _mixture(pictures, augmentation, seed) if augmentation.mixing else _versions(pictures, augmentation, seed)
@@ -108,7 +108,7 @@ def preview_all(pictures: Pictures, about: str, seed: int) -> Gallery:
     partners: list[int | None] = [None] * pictures.shown
     rows = []
     for name in sorted(augments, key=lambda name: (list(Kind).index(augments[name].kind), name)):
-        augmentation = build([name], pictures.preprocessing)
+        augmentation = build_augmentation([name], pictures.preprocessing)
         if augmentation.mixing and len(pictures.images) < 2:
             continue
         images, shares = pictures.augmented(augmentation, seed)
@@ -158,7 +158,7 @@ def _partner(shares: Tensor, own: int) -> int | None:
 def _originals(pictures: Pictures, seed: int) -> tuple[Tile, ...]:
     """All images, also one that is only there to be mixed with."""
     everything = replace(pictures, shown=len(pictures.images))
-    images, _ = everything.augmented(build([], pictures.preprocessing), seed)
+    images, _ = everything.augmented(build_augmentation([], pictures.preprocessing), seed)
     return tuple(
         Tile(image, (LabelShare(name, 1.0),)) for image, name in zip(images, pictures.class_names, strict=True)
     )

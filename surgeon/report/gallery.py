@@ -129,7 +129,7 @@ def _draw_tile(axes: Axes, tile: Tile, x: int, top: int, side: int, lines: int) 
     for line, share in enumerate(tile.label):
         text = f"{share.weight:.0%} {share.name}" if lines > 1 else share.name
         where: dict[str, Any] = {"fontsize": CAPTION_SIZE, "va": "center", "color": _colour(share)}
-        axes.text(x, bottom + 2 + (line + 0.5) * LINE, shortened(text, side), **where)
+        axes.text(x, bottom + 2 + (line + 0.5) * LINE, cut_to_width(text, side), **where)
 
 
 def _draw_bar(axes: Axes, label: Sequence[LabelShare], x: float, top: int, side: int) -> None:
@@ -152,7 +152,7 @@ def _scaled(pixels: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
     return np.asarray(Image.fromarray(pixels).resize((side, side), how))
 
 
-def shortened(text: str, width: float, size: float = CAPTION_SIZE) -> str:
+def cut_to_width(text: str, width: float, size: float = CAPTION_SIZE) -> str:
     """The text, cut where it would be wider than this many pixels."""
     if _width(text, size) <= width:
         return text

@@ -220,7 +220,7 @@ def _facts(sweep: Sweep) -> list[tuple[str, Any]]:
 
 def _image_counts(sweep: Sweep) -> str:
     choosing = f"{sweep.choosing_images:,} to choose on"
-    return f"{choosing}, {sweep.confirming_images:,} held back to confirm" if sweep.confirming_images else choosing
+    return f"{choosing}, {sweep.confirming_images:,} held out to confirm" if sweep.confirming_images else choosing
 
 
 def _numbers(values: tuple[float, ...]) -> str:

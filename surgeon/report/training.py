@@ -253,6 +253,8 @@ def _facts(result: FineTuning) -> list[tuple[str, str]]:
 
 
 def _image_counts(result: FineTuning) -> str:
-    validation = f"{result.validation_images:,} {'held back ' if result.held_back else ''}to validate on"
-    test = f"{result.test_images:,} to test on" if result.test_images else "none to test on"
-    return f"{result.train_images:,} to train on, {validation}, {test}"
+    validation = (
+        f"{result.validation_images:,} validation{' (a tenth of the training images)' if result.held_back else ''}"
+    )
+    test = f"{result.test_images:,} test" if result.test_images else "no test images"
+    return f"{result.train_images:,} training, {validation}, {test}"

@@ -316,7 +316,7 @@ def test_without_validation_images_half_is_held_back(tmp_path: Path) -> None:
     data = write_digits(tmp_path / "data" / "test").parent
     found = document("sweep", "digits-resnet8", "--data", data, "--alpha", "0,0.4")
     assert (found["split"], found["choosing_images"], found["confirming_images"]) == ("test", 20, 20)
-    assert "half of its test images choose and the other half is held back" in found["warnings"][0]
+    assert "half of its test images choose and the other half is held out" in found["warnings"][0]
     assert "cannot confirm" in refusal("sweep", "digits-resnet8", "--data", data, "--confirm-split", "test")
 
 

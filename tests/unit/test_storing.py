@@ -29,8 +29,8 @@ def gain(difference: float, low: float, high: float, higher_is_better: bool = Tr
     [
         (None, {}, False, "Nothing is stored: the original network is best."),
         (None, {"force": True}, False, "the original network is best"),
-        (gain(0.02, 0.01, 0.03), {}, True, "alpha 0.1 is stored: its gain is beyond noise, accuracy +2.00 points"),
-        (gain(-0.2, -0.3, -0.1, False), {}, True, "beyond noise, cross-entropy -0.2000"),
+        (gain(0.02, 0.01, 0.03), {}, True, "alpha 0.1 is stored: its gain is significant, accuracy +2.00 points"),
+        (gain(-0.2, -0.3, -0.1, False), {}, True, "gain is significant, cross-entropy -0.2000"),
         (gain(0.02, -0.01, 0.05), {}, False, "alpha 0.1 is not stored: its gain is not significant, accuracy +2.00"),
         (
             gain(0.02, -0.01, 0.05),
@@ -42,8 +42,8 @@ def gain(difference: float, low: float, high: float, higher_is_better: bool = Tr
         (gain(0.2, 0.1, 0.3, False), {}, False, "not stored: it is worse"),
         (gain(0.02, -math.inf, math.inf), {}, False, "not significant"),
         (gain(0.02, 0.005, 0.035), {"tried": 20}, False, "the best of 20 values may have its gain by chance"),
-        (gain(0.02, 0.012, 0.028), {"tried": 20}, True, "beyond noise"),
-        (gain(-math.inf, -math.inf, -math.inf, False), {"tried": 20}, True, "beyond noise"),
+        (gain(0.02, 0.012, 0.028), {"tried": 20}, True, "gain is significant"),
+        (gain(-math.inf, -math.inf, -math.inf, False), {"tried": 20}, True, "gain is significant"),
         (gain(math.nan, -math.inf, math.inf), {}, False, "not significant"),
     ],
 )

@@ -81,8 +81,9 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
 
     soup, restatement = None, None
     in_soup = groups.get(CHOSEN, everyone)
+    averaged = [members[int(key)] for key in in_soup]
     if statistics_images is not None:
-        soup = average_weights([members[int(key)] for key in in_soup])
+        soup = average_weights(averaged)
         networks[SOUP] = prepare(soup, request.inference, images)
         restatement = _restate(networks[SOUP], statistics_images, progress)
 
@@ -126,8 +127,7 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         seconds=time.perf_counter() - start,
     )
     result = result.model_copy(update={"summary": in_sentences(result)})
-    averaged_members = [members[int(key)] for key in in_soup]
-    return processes.only_first(lambda: _write(result, soup, averaged_members, request)) or result
+    return processes.only_first(lambda: _write(result, soup, averaged, request)) or result
 
 
 def _variants(networks: Mapping[str, PreparedNetwork]) -> dict[str, Variant]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from surgeon.checkpoint.card import plain_card
 from surgeon.checkpoint.record import CARD, CONFIG, WEIGHTS
-from surgeon.checkpoint.writing import licence_of, record_of, tensors_to_save, timm_config
+from surgeon.checkpoint.writing import config_for_timm, licence_of, record_of, tensors_to_save
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.inserts import Effect
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
@@ -67,7 +67,7 @@ def write_plain(loaded: LoadedModel, source: ModelSource, folder: Path) -> list[
         save_file({name: tensors[name] for name in names if name in tensors}, folder / WEIGHTS, {"format": "pt"})
     except SafetensorError as error:  # how safetensors tells that the disk is full
         raise OSError(str(error)) from error
-    config = timm_config(loaded.model, loaded.origin)
+    config = config_for_timm(loaded.model, loaded.origin)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     record = record_of(loaded.model, loaded.origin.after(Exported(target=Target.TIMM)))
     card = plain_card(loaded.name, record, licence_of(config, record))

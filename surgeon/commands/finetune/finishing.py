@@ -84,7 +84,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         seconds=trainer.seconds,
         checkpoint=str(run.folder / CHECKPOINT),
     )
-    run.processes.only_first(lambda: write_report(result, run.folder))
+    run.processes.only_first(lambda: write_run_report(result, run.folder))
     return result
 
 
@@ -156,6 +156,6 @@ def _figures(
         yield from tested.figures()
 
 
-def write_report(result: FineTuning, folder: Path) -> None:
+def write_run_report(result: FineTuning, folder: Path) -> None:
     """The result as JSON, as a picture and as a page, all of them or none."""
     report_folder.write_report(result, folder, PICTURE, training_picture, training_page)

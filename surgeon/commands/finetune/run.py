@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from surgeon import checkpoint
-from surgeon.augment.pipeline import Augmentation, build
+from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.commands.finetune.request import (
     CHECKPOINT,
     LOGITS,
@@ -211,7 +211,7 @@ class Run:
 
     def _augmentations(self) -> tuple[Augmentation, ...]:
         """One for each copy that a step takes of an image."""
-        given = build(self.recipe.augment, self.preprocessing, CROP)
+        given = build_augmentation(self.recipe.augment, self.preprocessing, CROP)
         if self.recipe.consistency:
             if self.has_branches or given.mixing:
                 other = (
@@ -224,7 +224,7 @@ class Run:
                 )
             return replace(given, image=()), given, given
         if self.has_branches:
-            return given, build(self.recipe.strong, self.preprocessing, CROP)
+            return given, build_augmentation(self.recipe.strong, self.preprocessing, CROP)
         return (given,)
 
     @property
