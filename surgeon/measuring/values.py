@@ -31,8 +31,8 @@ def evenly_spaced(first: float, last: float, number: int) -> list[float]:
     """Values with the few digits that people expect: 0.15, not 0.15000000000000002."""
     if not 1 <= number <= MOST_VALUES:
         raise ValueError(number)
-    step = (last - first) / max(number - 1, 1)
-    return [float(f"{first + step * index:.10g}") for index in range(number)]
+    steps = max(number - 1, 1)  # between both ends, so that the last value is `last` to the bit
+    return [float(f"{(first * (steps - index) + last * index) / steps:.10g}") for index in range(number)]
 
 
 def checked(values: Iterable[float], option: str, within: tuple[float, float] | None = UNIT) -> tuple[float, ...]:

@@ -54,7 +54,7 @@ def test_is_for_people_by_default(here: Path) -> None:
     assert "cross-entropy by alpha" in outcome.stderr
     assert "● chosen" in outcome.stderr
     assert "original network" in outcome.stdout
-    assert "on held-out images" in outcome.stderr
+    assert "held-out images" in outcome.stderr
     assert [folder.name for folder in here.iterdir()] == ["surgeon-demo"]
 
 

@@ -60,7 +60,13 @@ def test_a_folder_that_is_not_there(model: str) -> None:
     ("rewrite", "expected"),
     [
         ("gost", ["no rewrite 'gost'", "Did you mean ghost?"]),
-        ("qqqq", ["no rewrite 'qqqq'", "Known: batch-group, example-weighted, ghost, mode, mode-group and split."]),
+        (
+            "qqqq",
+            [
+                "no rewrite 'qqqq'",
+                "Known: batch-group, example-weighted, ghost, instance-aware, ",
+            ],
+        ),
         ("ghost:sise=4", ["no option 'sise'", "Did you mean size?"]),
         ("ghost:qqqq=4", ["no option 'qqqq'", "size", "running"]),
         ("ghost:size=0", ["size='0'", "greater than or equal to 1"]),

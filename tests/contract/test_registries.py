@@ -54,7 +54,11 @@ def test_a_kind_is_listed_completed_and_documented(kind: ListedRegistry, monkeyp
 
 
 def test_what_can_be_swept_is_a_number_within_its_bounds() -> None:
-    assert sweepable() == {"example-weighted.alpha": (0.0, 0.3)}
+    assert sweepable() == {
+        "example-weighted.alpha": (0.0, 0.3),
+        "instance-aware.k": (2.0, 32.0),
+        "instance-aware.weight": (0.0, 1.0),
+    }
     for name, ends in sweepable().items():
         rewrite, _, option = name.partition(".")
         for end in ends:
