@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from surgeon.checkpoint.writing import save
     from surgeon.commands.export.api import export
     from surgeon.commands.finetune.api import finetune
+    from surgeon.commands.recalibrate import recalibrate
     from surgeon.commands.sweep.api import sweep
     from surgeon.core.errors import SurgeonError
     from surgeon.inserts.moex.layer import exchange_unit
@@ -44,6 +45,7 @@ __all__ = [
     "merge_branches",
     "mix_branches",
     "mixer",
+    "recalibrate",
     "save",
     "sweep",
 ]
@@ -65,6 +67,7 @@ _HOMES = {
     "merge_branches": "surgeon.surgery.branches",
     "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",
+    "recalibrate": "surgeon.commands.recalibrate",
     "save": "surgeon.checkpoint.writing",
     "sweep": "surgeon.commands.sweep.api",
 }

@@ -16,14 +16,17 @@ from surgeon.results.evaluation import (
     Mistake,
 )
 from surgeon.results.outputs import Export, Merging, Target
+from surgeon.results.recalibration import Answers, Change, Recalibration
 from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
 from surgeon.results.training import Epoch, FineTuning, Measured
 
 __all__ = [
     "Affinity",
     "AgainstOneView",
+    "Answers",
     "AugmentAffinity",
     "Breakdown",
+    "Change",
     "Choice",
     "ClassFigures",
     "Combination",
@@ -43,6 +46,7 @@ __all__ = [
     "Method",
     "Mistake",
     "Point",
+    "Recalibration",
     "Restatement",
     "Result",
     "Setting",

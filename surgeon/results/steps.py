@@ -10,10 +10,11 @@ from surgeon.data.presets import PRESETS
 from surgeon.data.sources import is_known
 from surgeon.metrics import Metrics, metrics
 from surgeon.models import history
-from surgeon.models.history import Averaged, DataKind, DataSet, Figures, Images, Member, Merged, Swept
+from surgeon.models.history import Averaged, DataKind, DataSet, Figures, Images, Member, Merged, Recalibrated, Swept
 from surgeon.models.sources import LoadedModel
 from surgeon.results.ensemble import Choice, Ensemble, Restatement
 from surgeon.results.outputs import Merging
+from surgeon.results.recalibration import Recalibration
 from surgeon.results.sweep import Setting, Sweep
 
 HUB = "hf:"
@@ -88,6 +89,25 @@ def merged(merging: Merging) -> Merged:
         merged=figures_of(merging.merged) if merging.merged is not None else None,
         gains=merging.gains,
         notes=merging.notes,
+    )
+
+
+def recalibrated(result: Recalibration) -> Recalibrated:
+    """Statistics that were estimated anew."""
+    confirmed, source = result.confirmed, result.source
+    return Recalibrated(
+        estimated_on=images_of(result.data, result.split, result.images),
+        prior=result.prior,
+        layers=len(result.layers) or len(result.collected),
+        mean_shift=result.mean_shift,
+        changed_predictions=result.change.changed,
+        measured_on=confirmed and images_of(confirmed.data, confirmed.split, confirmed.after.images),
+        before=confirmed and figures_of(confirmed.before),
+        after=confirmed and figures_of(confirmed.after),
+        gains=confirmed.gains if confirmed is not None else (),
+        source=source and images_of(source.data, source.split, source.after.images),
+        source_gains=source.gains if source is not None else (),
+        warnings=result.warnings,
     )
 
 

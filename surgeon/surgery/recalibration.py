@@ -1,9 +1,9 @@
 """Estimate the statistics of a network's normalisation layers anew, from images without labels and without training.
 
-Given n images and a prior of N images, a layer's mean and variance become (N * old + n * new) / (N + n), where `new` are
-the moments E[x] and E[x^2] - E[x]^2 of all values of all images (Schneider et al., NeurIPS 2020). What a layer sees
-depends on how the layers before it normalise. So while moments are collected, each layer normalises each batch by the
-batch's own statistics, mixed into the old ones at the very weight n / (N + n) at which they are stored in the end.
+Given n images and a prior of N images, a layer's mean and variance become (N * old + n * new) / (N + n), where
+`new` are the moments E[x] and E[x^2] - E[x]^2 of all values of all images (Schneider et al., NeurIPS 2020). What a
+layer sees depends on how the layers before it normalise. So while moments are collected, each layer normalises each
+batch by the batch's own statistics, mixed into the old ones at the very weight n / (N + n) at which they are stored in the end.
 Collecting at one weight and storing at another can destroy a network. Dropout and whatever else differs in training
 stay off, and each example's own statistics keep their weight alpha.
 """
@@ -258,11 +258,17 @@ def _in_order(seen: dict[nn.Module, _Seen]) -> list[tuple[nn.Module, _Seen]]:
 def _go_through(model: nn.Module, images: Tensor, auxiliary: bool) -> int:
     """One batch by every branch that counts; returns its images."""
     split = any(layer.aux is not None for layer in surgical_layers(model).values())
-    with branch(model, Branch.MAIN) if split else nullcontext():
-        model(images)
-    if split and auxiliary and mix_of(model) is None:  # a mixed network has taken both branches by itself
-        with branch(model, Branch.AUXILIARY):
+    try:
+        with branch(model, Branch.MAIN) if split else nullcontext():
             model(images)
+        if split and auxiliary and mix_of(model) is None:  # a mixed network has taken both branches by itself
+            with branch(model, Branch.AUXILIARY):
+                model(images)
+    except (RuntimeError, TypeError) as error:
+        shape, told = "x".join(map(str, images.shape)), next(iter(str(error).splitlines()), "").rstrip(".")
+        raise SurgeonError(
+            f"The network cannot take a batch of {shape}: {told}.", "Give it images as they are preprocessed for it."
+        ) from error
     return len(images)
 
 
@@ -271,7 +277,7 @@ def _check_number(seen: int, expected: int | None) -> None:
         raise SurgeonError("No images were given to estimate statistics from.")
     if expected is not None and seen != expected:
         raise SurgeonError(
-            f"{count(expected, 'image')} were announced, but {seen:,} came, so the weight of their statistics is wrong.",
+            f"{count(expected, 'image')} were counted, but then {seen:,} came, so their weight would be wrong.",
             "Pass a loader that gives as many images each time it is gone through.",
         )
 
