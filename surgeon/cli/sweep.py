@@ -49,6 +49,14 @@ def sweep(
             autocompletion=completion.swept_options,
         ),
     ] = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            "--prior",
+            metavar="VALUES",
+            help="Instead: images that old statistics count for, inf too; half of the images give new ones.",
+        ),
+    ] = None,
     mix_logits: options.MixLogits = False,
     metric: Annotated[
         str,
@@ -109,11 +117,12 @@ def sweep(
 ) -> Answer:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
     from surgeon.commands.sweep.settings import Swept
-    from surgeon.measuring.values import parse_values
+    from surgeon.measuring.values import parse_priors, parse_values
     from surgeon.metrics import metrics
     from surgeon.models.names import check_model_name
 
-    given = [name for name, text in (("--alpha", alpha), ("--lambda", share), ("--sweep", setting)) if text is not None]
+    texts = (("--alpha", alpha), ("--lambda", share), ("--sweep", setting), ("--prior", prior))
+    given = [name for name, text in texts if text is not None]
     if len(given) > 1:
         raise SurgeonError(f"{listing(given)} cannot be swept at once.", "Sweep one after the other.")
     if setting is not None:
@@ -121,6 +130,8 @@ def sweep(
         axis, values = swept.axis, swept.values
     elif share is not None:
         axis, values = "lambda", parse_values(share, "--lambda")
+    elif prior is not None:
+        axis, values = "prior", parse_priors(prior, "--prior")
     else:
         axis, values = "alpha", parse_values("0:0.2:21" if alpha is None else alpha, "--alpha")
     if axis != "alpha" and (per_layer or per_channel):

@@ -55,7 +55,8 @@ def spots(sweep: Sweep, metric: str) -> list[Spot]:
                 height = original + gain.difference
             if math.isfinite(gain.low) and math.isfinite(gain.high):
                 low, high = original + gain.low, original + gain.high
-        if height is not None and math.isfinite(height):
+        # An infinite prior is the original, whose level is drawn anyway.
+        if height is not None and math.isfinite(height) and math.isfinite(point.value):
             found.append(Spot(point.value, height, low, high, point))
     return found
 

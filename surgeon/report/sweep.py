@@ -49,10 +49,10 @@ def _curve_chart(sweep: Sweep, names: Sequence[str]) -> Chart:
         heading(shown.label),
         sweep.axis,
         series,
-        chosen=sweep.chosen,
+        chosen=_drawn_choice(sweep),
         unit=shown.suffix,
         x_range=_swept_range(sweep),
-        left_out=[point.value for point in sweep.points if point.value not in drawn | elsewhere],
+        left_out=[point.value for point in _finite(sweep) if point.value not in drawn | elsewhere],
         remark=not_drawn(sweep, names),
     )
 
@@ -70,7 +70,16 @@ def _series(sweep: Sweep, name: str, names: Sequence[str], factor: int) -> Serie
 
 def _swept_range(sweep: Sweep) -> Range:
     """The same for all charts, whatever can be drawn in them."""
-    return padded([point.value for point in sweep.points], 0.03)
+    return padded([point.value for point in _finite(sweep)] or [0.0], 0.03)
+
+
+def _finite(sweep: Sweep) -> list[Point]:
+    """All values but an infinite prior: that is the original, which is drawn as a level."""
+    return [point for point in sweep.points if math.isfinite(point.value)]
+
+
+def _drawn_choice(sweep: Sweep) -> float | None:
+    return sweep.chosen if math.isfinite(sweep.chosen) else None
 
 
 def _mark(sweep: Sweep, metric: str, spot: Spot, factor: int) -> Mark:
@@ -93,7 +102,7 @@ def _about(point: Point) -> str:
 
 def _gain_chart(sweep: Sweep) -> list[Chart]:
     """Every value against the original on the same images, close enough to see what is beyond noise; if any."""
-    marks = [mark for point in sweep.points if (mark := _gain_mark(sweep, point))]
+    marks = [mark for point in _finite(sweep) if (mark := _gain_mark(sweep, point))]
     if all(mark.x == sweep.original for mark in marks):
         return []
     direction = "higher" if sweep.higher_is_better else "lower"
@@ -107,10 +116,10 @@ def _gain_chart(sweep: Sweep) -> list[Chart]:
         f"Change in {shown.label}{counted_in}",
         sweep.axis,
         [series],
-        chosen=sweep.chosen,
+        chosen=_drawn_choice(sweep),
         x_range=_swept_range(sweep),
         y_range=_close_up(marks, sweep.higher_is_better),
-        left_out=[point.value for point in sweep.points if point.value not in drawn],
+        left_out=[point.value for point in _finite(sweep) if point.value not in drawn],
     )
     return [chart]
 

@@ -14,7 +14,7 @@ from surgeon.models.history import Averaged, DataKind, DataSet, Figures, Images,
 from surgeon.models.sources import LoadedModel
 from surgeon.results.ensemble import Choice, Ensemble, Restatement
 from surgeon.results.outputs import Merging
-from surgeon.results.recalibration import Recalibration
+from surgeon.results.recalibration import Measured, Recalibration
 from surgeon.results.sweep import Setting, Sweep
 
 HUB = "hf:"
@@ -101,14 +101,18 @@ def recalibrated(result: Recalibration) -> Recalibrated:
         layers=len(result.layers) or len(result.collected),
         mean_shift=result.mean_shift,
         changed_predictions=result.change.changed,
-        measured_on=confirmed and images_of(confirmed.data, confirmed.split, confirmed.after.images),
-        before=confirmed and figures_of(confirmed.before),
-        after=confirmed and figures_of(confirmed.after),
+        measured_on=_labelled(confirmed),
+        before=figures_of(confirmed.before) if confirmed is not None else None,
+        after=figures_of(confirmed.after) if confirmed is not None else None,
         gains=confirmed.gains if confirmed is not None else (),
-        source=source and images_of(source.data, source.split, source.after.images),
+        source=_labelled(source),
         source_gains=source.gains if source is not None else (),
         warnings=result.warnings,
     )
+
+
+def _labelled(measured: Measured | None) -> Images | None:
+    return None if measured is None else images_of(measured.data, measured.split, measured.after.images)
 
 
 def averaged(ensemble: Ensemble, members: Iterable[tuple[str, LoadedModel]], start: int) -> Averaged:

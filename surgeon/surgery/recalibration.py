@@ -3,7 +3,7 @@
 Given n images and a prior of N images, a layer's mean and variance become (N * old + n * new) / (N + n), where
 `new` are the moments E[x] and E[x^2] - E[x]^2 of all values of all images (Schneider et al., NeurIPS 2020). What a
 layer sees depends on how the layers before it normalise. So while moments are collected, each layer normalises each
-batch by the batch's own statistics, mixed into the old ones at the very weight n / (N + n) at which they are stored in the end.
+batch by the batch's own statistics, mixed into the old ones at the very weight n / (N + n) at which they are stored.
 Collecting at one weight and storing at another can destroy a network. Dropout and whatever else differs in training
 stay off, and each example's own statistics keep their weight alpha.
 """
@@ -335,10 +335,11 @@ def _moments(x: Tensor) -> Statistics:
         flat = x.reshape(-1).double()
         return Statistics(flat, torch.zeros_like(flat))
     examples = len(x) if x.is_contiguous() else max(1, VALUES_AT_ONCE * len(x) // values)
-    parts = [_moments_at_once(part) for part in x.split(examples)]
+    stretches = torch.split(x, examples)
+    parts = [_moments_at_once(stretch) for stretch in stretches]
     if len(parts) == 1:
         return parts[0]
-    sizes = torch.tensor([len(part) for part in x.split(examples)], dtype=torch.float64, device=x.device)
+    sizes = torch.tensor([len(stretch) for stretch in stretches], dtype=torch.float64, device=x.device)
     return pool(Statistics(*(torch.stack(of_parts) for of_parts in zip(*parts, strict=True))), sizes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
+from surgeon.data.splits import halves
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, has_alpha
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
 from surgeon.measuring.option_axis import OptionAxis
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, prepare
+from surgeon.measuring.prior_axis import PriorAxis
 from surgeon.measuring.runner import Runner
 from surgeon.metrics import metrics
 from surgeon.models.history import TemperatureFitted
@@ -51,7 +54,7 @@ class SweepRequest:
     task: InferenceRequest
     values: tuple[float, ...]
     axis: str = "alpha"
-    """alpha, lambda, or REWRITE.OPTION."""
+    """alpha, lambda, prior, or REWRITE.OPTION."""
     mix_logits: bool = False
     metric: str = "accuracy"
     method: Method | None = None
@@ -74,11 +77,17 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         check_output(request.output, request.overwrite)
     parts = _parts(request, images)
     choosing, confirming = parts.images, parts.held_back
-    if request.axis != LambdaAxis.name:
+    estimating = None
+    if request.axis == PriorAxis.name:  # statistics are from images that no figure is of
+        estimating, choosing = (choosing.subset(half) for half in halves(choosing.labels))
+    elif request.axis != LambdaAxis.name:
         make_sweepable(loaded, request.axis, request.layers)
     task = prepare(loaded, request.task, choosing)
     metric = metrics[request.metric]
-    axis = _axis(task.model, request)
+    if estimating is not None:
+        axis: Axis = PriorAxis(task, estimating, request.values, request.layers)
+    else:
+        axis = _axis(task.model, request)
     journal = None
     if (folder := request.output) is not None:
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
@@ -99,6 +108,8 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         precision=task.precision,
     )
     loaded.note(swept(sweep, changed=settings_of(loaded.model) != before))
+    if isinstance(axis, PriorAxis) and sweep.kept == sweep.best and math.isfinite(sweep.chosen):
+        loaded.note(axis.step(images_of(request.task.data, task.image_set.split, axis.images), sweep.chosen))
     return processes.only_first(lambda: _write(sweep, loaded, request)) or sweep
 
 
@@ -164,6 +175,8 @@ def _open_journal(
 ) -> Journal:
     folder.mkdir(parents=True, exist_ok=True)
     images = [part.fingerprint for part in (choosing, confirming) if part is not None]
+    if request.axis == PriorAxis.name:
+        images.append(str(request.layers))
     identity = {
         "model": [str(loaded.origin.source), state_sha256(task.model)],
         "rewriting": [
