@@ -21,7 +21,7 @@ from surgeon.metrics import ImageScores, Metric, metrics
 from surgeon.metrics.accumulator import COLUMNS, _score
 from surgeon.metrics.calibration import IMAGES_PER_BIN
 from surgeon.metrics.interval import compare_images, figure_interval
-from surgeon.metrics.temperature import TemperatureSums
+from surgeon.metrics.temperature_fit import TemperatureSums
 
 CLASSES = 10
 SIZES = (50, 200, 1000)

@@ -43,7 +43,7 @@ def in_process(step: str, path: Path) -> str:
 
 
 def open_only(path: Path) -> None:
-    from surgeon.data.sources import open_data
+    from surgeon.data.opening import open_data
 
     open_data(str(path), None)
 

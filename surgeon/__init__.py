@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from surgeon.core.versions import VERSION
+
 if TYPE_CHECKING:
     from surgeon.augment.pipeline import mixer
     from surgeon.checkpoint.reading import load
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from surgeon.surgery.gates import gate_usage
     from surgeon.surgery.inspect import inspect_model
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "CutMix",

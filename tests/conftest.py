@@ -1,11 +1,13 @@
 """Prints how many of the architectures with BatchNorm passed (here, because xdist's controller reads only this).
 
-In a CI, hypothesis tries the same examples every time: a change is judged by what it changes.
+In a CI, hypothesis tries the same examples every time: a change is judged by what it changes. A shell lets what it
+runs in the background, and all that starts from there, ignore Ctrl-C: here tests press it.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,8 @@ from hypothesis import settings
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from surgeon.models.history import (
     Averaged,
+    AveragedMember,
     Converted,
     DataKind,
     DataSet,
@@ -13,13 +14,12 @@ from surgeon.models.history import (
     FineTuned,
     Gain,
     Images,
-    Member,
     Merged,
     Saved,
-    Setting,
     Snapshot,
     Step,
     Swept,
+    SweptSetting,
     TemperatureFitted,
     Tested,
 )
@@ -67,8 +67,8 @@ def fine_tuned(data: DataSet = CIFAR) -> FineTuned:
 
 def swept(stored: bool = True) -> Swept:
     settings = (
-        Setting(name="original", choosing=figures(0.90), held_out=figures(0.89)),
-        Setting(name="alpha 0.05", choosing=figures(0.93), held_out=figures(0.91), gains=(gain(),)),
+        SweptSetting(name="original", choosing=figures(0.90), held_out=figures(0.89)),
+        SweptSetting(name="alpha 0.05", choosing=figures(0.93), held_out=figures(0.91), gains=(gain(),)),
     )
     return Swept(
         chosen_on=images(),
@@ -119,7 +119,7 @@ def merged() -> Merged:
 
 def averaged(*histories: tuple[Step, ...]) -> Averaged:
     members = tuple(
-        Member(name=f"run/{number}", base_weights="resnet50.a1_in1k", base_sha256="0" * 64, history=history)
+        AveragedMember(name=f"run/{number}", base_weights="resnet50.a1_in1k", base_sha256="0" * 64, history=history)
         for number, history in enumerate(histories)
     )
     return Averaged(

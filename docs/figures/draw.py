@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 import surgeon
 from surgeon.augment.apply import augment_pictures
-from surgeon.augment.pipeline import build
+from surgeon.augment.pipeline import build_augmentation
 from surgeon.data.digits import digit_pixels
 from surgeon.inserts.crossnorm.styles import cross_normalise, cross_normalise_channels
 from surgeon.inserts.moex.exchange import exchange_moments
@@ -114,7 +114,7 @@ def _augmented(spec: str, pixels: Sequence[Any]) -> Tensor:
     images = Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,))
     pictures = [Image.fromarray(picture) for picture in pixels]
     numbers, targets = range(len(pictures)), torch.eye(len(pictures))
-    return augment_pictures(build([spec], images), pictures, numbers, targets, images, seed=0)[0]
+    return augment_pictures(build_augmentation([spec], images), pictures, numbers, targets, images, seed=0)[0]
 
 
 def split() -> Figure:

@@ -154,9 +154,8 @@ def drawn(name: str, hops: list[Hop]) -> str:
         parts.append(f'<line x1="{start}" y1="{y}" x2="{end}" y2="{y}" stroke="{LINE}"/>')
         parts.append(f'<path d="M{end} {y} l{-tip} -3 v6 z" fill="{LINE}"/>')
         side, x = ("start", end + 5) if end > start else ("end", end - 5)
-        halo = 'stroke="#ffffff" stroke-width="4" paint-order="stroke"'
         parts.append(
-            f'<text x="{x}" y="{y + 4}" text-anchor="{side}" fill="{INK}" {halo}>{escape(hop.function)}</text>'
+            f'<text x="{x}" y="{y + 4}" text-anchor="{side}" fill="{INK}" {HALO}>{escape(hop.function)}</text>'
         )
     return "\n".join([*parts, "</svg>", ""])
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from surgeon.commands.listing import KINDS, Kind
+from surgeon.commands.listing import REGISTRIES, ListedRegistry
 from surgeon.core.entry import Entry
 from surgeon.core.specs import Options
 from surgeon.training.recipe import Recipe, header_of, shipped_recipes
@@ -68,7 +68,7 @@ def options(config: type[Options]) -> str:
     return table(["option", "default", "values", "meaning"], rows)
 
 
-def registered(kind: Kind, name: str | None) -> str:
+def registered(kind: ListedRegistry, name: str | None) -> str:
     """The options of one registered thing, or a line for each of them."""
     if name is not None:
         return options(kind.registry[name].config)
@@ -125,7 +125,7 @@ def recipes_page() -> str:
 
 
 TABLES: dict[str, Callable[[Any], str]] = {
-    **{name: partial(registered, kind) for name, kind in KINDS.items()},
+    **{name: partial(registered, kind) for name, kind in REGISTRIES.items()},
     "recipe-keys": recipe_keys,
     "record": record,
 }

@@ -20,7 +20,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 import surgeon
 from surgeon.data.digits import load_digits
-from surgeon.data.sources import open_data
+from surgeon.data.opening import open_data
 from surgeon.metrics import Metrics, Scores, metrics, summarise
 from surgeon.models.cifar import digits_resnet8
 

@@ -32,7 +32,7 @@ def noisy_mixup(pairs: Pairs, config: NoisyMixupConfig) -> tuple[Tensor, Tensor]
     import torch
 
     count, _, height, width = pairs.images.shape
-    # Normal numbers are dear: four images share theirs, negated and mirrored. Within an image all are independent.
+    # Gaussian draws are expensive: four images share theirs, negated and mirrored. Within an image all are independent.
     noise = pairs.draws.normal(-(-count // 4), height, width).mul_(config.noise)
     noise = torch.cat([noise, noise.flip(2)])
     noise = torch.cat([noise, -noise])[:count]

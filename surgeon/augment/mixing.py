@@ -1,7 +1,7 @@
 """What a mix is: each example of a batch is mixed with another one, and so are their labels.
 
-The examples of a batch stand in a circle of random order, and each takes a part of the next one: nobody
-is his own partner, and each example is taken from once. Shares are drawn for each example on its own.
+The examples of a batch stand in a circle of random order, and each takes a part of the next one: no
+example is its own partner, and each is taken from once. Shares are drawn for each example on its own.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Augmentation:
         return _in_turn(images, targets, generator, self.batch)
 
 
-def build(specs: Sequence[str], preprocessing: Preprocessing, crop: str | None = None) -> Augmentation:
+def build_augmentation(specs: Sequence[str], preprocessing: Preprocessing, crop: str | None = None) -> Augmentation:
     """The augmentation that the specs ask for; where they say nothing of the crop, `crop` or that of evaluation."""
     from surgeon.augment.geometry import evaluation_geometry
 

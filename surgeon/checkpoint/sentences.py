@@ -179,11 +179,11 @@ def _averaged(step: Averaged) -> str:
 
 def _members(step: Averaged) -> Iterable[str]:
     """What was done to the members, each text once with those that it is true of."""
-    told: dict[str, list[str]] = {}
+    members_by_text: dict[str, list[str]] = {}
     for member in step.members:
         for text in in_sentences(member.history):
-            told.setdefault(text, []).append(member.name)
-    for text, names in told.items():
+            members_by_text.setdefault(text, []).append(member.name)
+    for text, names in members_by_text.items():
         whose = "Each member" if len(names) == len(step.members) else listing(names, limit=12)
         yield f"{whose}: {text}"
 

@@ -20,7 +20,6 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-import surgeon
 from surgeon.checkpoint.card import model_card
 from surgeon.checkpoint.record import (
     CARD,
@@ -34,6 +33,7 @@ from surgeon.checkpoint.record import (
 )
 from surgeon.core.atomic import check_destination, staged
 from surgeon.core.errors import SurgeonError, count
+from surgeon.core.versions import VERSION
 from surgeon.layers.running import evaluate_once
 from surgeon.models.history import MOST_STEPS, Saved, Step
 from surgeon.models.sources import LoadedModel, ModelSource, Origin, build, example_inputs, timm_preprocessing
@@ -101,7 +101,7 @@ def _write(model: nn.Module, origin: Origin, folder: Path) -> Path:
             save_file(tensors_to_save(model), stage / WEIGHTS, metadata)
         except SafetensorError as error:  # how safetensors tells that the disk is full
             raise OSError(str(error)) from error
-        config = timm_config(model, origin)
+        config = config_for_timm(model, origin)
         _write_text(stage / CONFIG, json.dumps(config, indent=2))
         (stage / WEIGHTS).chmod((stage / CONFIG).stat().st_mode)  # safetensors makes it private
         _write_text(stage / CARD, model_card(folder.resolve().name, surgery, licence_of(config, surgery)))
@@ -114,7 +114,7 @@ def _write(model: nn.Module, origin: Origin, folder: Path) -> Path:
 def record_of(model: nn.Module, origin: Origin) -> Surgery:
     """What is known of a network now."""
     return Surgery(
-        surgeon_version=surgeon.__version__,
+        surgeon_version=VERSION,
         source=origin.source,
         base_weights=origin.weights,
         preprocessing=origin.preprocessing,
@@ -157,7 +157,7 @@ def tensors_to_save(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def timm_config(model: nn.Module, origin: Origin) -> dict[str, Any]:
+def config_for_timm(model: nn.Module, origin: Origin) -> dict[str, Any]:
     """config.json in the form that timm reads from a folder or the hub."""
     source, preprocessing = origin.source, origin.preprocessing
     arguments = dict(source.arguments) if source else {}

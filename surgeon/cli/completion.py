@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from surgeon.commands.listing import KINDS, sweepable
+from surgeon.commands.listing import REGISTRIES, sweepable
 from surgeon.core.registry import PluginWarning
 
 _TARGETS = ("timm", "onnx", "torch-export")
@@ -14,7 +14,7 @@ _TARGETS = ("timm", "onnx", "torch-export")
 
 def _registered(kind: str) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
-        return _starting_with(incomplete, KINDS[kind].registry)
+        return _starting_with(incomplete, REGISTRIES[kind].registry)
 
     return complete
 
@@ -58,7 +58,7 @@ def _starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
 def name_choices(command: Any) -> None:
     """Put the names of what is registered where the help of a command's options says `{norms}`, `{metrics}`, …"""
     for parameter in command.params:
-        for kind in KINDS.values():
+        for kind in REGISTRIES.values():
             if (mark := f"{{{kind.name}}}") in (getattr(parameter, "help", None) or ""):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", PluginWarning)  # help is about what there is

@@ -93,9 +93,9 @@ def convert(
 
 def default_destination(model: str, rewrites: Sequence[str]) -> Path:
     """A folder name in the current directory that says what is in it."""
-    from surgeon.surgery.plan import Request
+    from surgeon.surgery.plan import RewriteRequest
 
-    names = "-".join(Request.parse(text).name for text in rewrites)
+    names = "-".join(RewriteRequest.parse(text).name for text in rewrites)
     return Path(f"{base_name(model)}-{names}")
 
 

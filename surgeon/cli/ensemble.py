@@ -12,7 +12,7 @@ from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
-from surgeon.cli.groups import Images
+from surgeon.cli.groups import InferenceImages
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, short_gain_text, short_names
@@ -78,7 +78,7 @@ def ensemble(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
     tta: options.Tta = None,
     *,
-    images: Images,
+    images: InferenceImages,
 ) -> Answer:
     """Average the predictions of several networks, or their weights, and say what that brings over the best of them."""
     from surgeon.commands.ensemble.names import check_member_names
@@ -93,7 +93,7 @@ def ensemble(
         from surgeon.commands.ensemble.members import open_members
         from surgeon.commands.ensemble.operation import EnsembleRequest, run_ensemble
     request = EnsembleRequest(
-        task=images.request(data, tta, merge),
+        inference=images.request(data, tta, merge),
         metric=metric,
         greedy=greedy,
         choose_split=choose_split,
@@ -151,8 +151,8 @@ def _table_of_rows(result: Ensemble, shown: list[str], narrow: bool) -> Table:
     for one in result.combinations:
         figures = (figure(name, one.metrics.value(name)) for name in shown)
         gain = one.gain(result.metric)
-        told = short_gain_text(gain) if narrow else gain_text(gain)
-        table.add_row(f"[bold]{one.name}[/]", str(one.passes), *figures, told)
+        gain_shown = short_gain_text(gain) if narrow else gain_text(gain)
+        table.add_row(f"[bold]{one.name}[/]", str(one.passes), *figures, gain_shown)
     return table
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from surgeon.cli import columns, options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
-from surgeon.cli.groups import Images, Opening
+from surgeon.cli.groups import InferenceImages, Opening
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
 from surgeon.report.wording import figure, gain_text, label
@@ -56,7 +56,7 @@ def evaluate(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
     *,
-    images: Images,
+    images: InferenceImages,
     opening: Opening,
 ) -> Answer:
     """Accuracy, cross-entropy with and without temperature scaling, and calibration of a network."""

@@ -148,7 +148,7 @@ def finetune(
         from surgeon.commands.finetune.operation import plan_run, run_finetuning
         from surgeon.commands.finetune.request import FinetuneRequest
     request = FinetuneRequest(
-        task=images.request(data),
+        inference=images.request(data),
         recipe=settings,
         output=folder,
         resume=resume,
@@ -168,7 +168,7 @@ def finetune(
         result = run_finetuning(
             open_network,
             request,
-            Told(bar, f"[bold]{escape(model)}[/] on {escape(data)}", settings.epochs),
+            TerminalWatcher(bar, f"[bold]{escape(model)}[/] on {escape(data)}", settings.epochs),
             bar,
         )
     return Answer(result, partial(describe, result, folder))
@@ -191,7 +191,7 @@ def _changes(texts: list[str]) -> dict[str, Any]:
     return changes
 
 
-class Told:
+class TerminalWatcher:
     """Shows steps as a bar and epochs as lines."""
 
     def __init__(self, bar: output.ProgressBar, headline: str, epochs: int) -> None:

@@ -73,7 +73,7 @@ class TrainingImages(AnyImages):
 
 
 @dataclass(frozen=True)
-class Images(AnyImages):
+class InferenceImages(AnyImages):
     """Images to predict, and how they are prepared."""
 
     split: options.Split = None
@@ -109,7 +109,7 @@ class Images(AnyImages):
 
 
 @dataclass(frozen=True)
-class ChoosingImages(Images):
+class ChoosingImages(InferenceImages):
     """The same for a command that chooses something by them."""
 
     split: options.ChoosingSplit = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 import warnings
 
@@ -12,7 +13,10 @@ _LARGEST = 2**31 - 1
 
 
 def set_up_process() -> None:
-    """Make long work fast and quiet."""
+    """Make long work fast and quiet, and independent of packages that have nothing to do with it."""
+    # Looking for plugins of its own, pydantic reads the metadata of every installed package, and raises if one
+    # is damaged.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Importing torch makes a million objects that live to the end. Searching them for garbage while
     # they are made takes seconds.
     gc.set_threshold(200_000)

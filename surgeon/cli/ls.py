@@ -12,7 +12,7 @@ from rich.table import Table
 
 from surgeon.cli import output
 from surgeon.cli.options import Json
-from surgeon.commands.listing import KINDS, Kind, documents, matching
+from surgeon.commands.listing import REGISTRIES, ListedRegistry, documents, matching
 from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
 
 _ONCE_CALLED = {"metrics": "what", "views": "what"}
@@ -38,8 +38,8 @@ def ls(
     as_json: Json = False,
 ) -> None:
     """List what there is to choose from: rewrites, inserts, augmentations, models, data, metrics, test-time views."""
-    if kind in KINDS:
-        _list_registered(KINDS[kind], pattern, as_json)
+    if kind in REGISTRIES:
+        _list_registered(REGISTRIES[kind], pattern, as_json)
     elif kind in _OTHERS:
         _OTHERS[kind](pattern, as_json)
     else:
@@ -50,10 +50,10 @@ def ls(
 
 
 def _words() -> list[str]:
-    return [*KINDS, *_OTHERS]
+    return [*REGISTRIES, *_OTHERS]
 
 
-def _list_registered(kind: Kind, pattern: str | None, as_json: bool) -> None:
+def _list_registered(kind: ListedRegistry, pattern: str | None, as_json: bool) -> None:
     found = documents(kind, pattern)
     if as_json:
         for each in found:

@@ -48,9 +48,7 @@ ChoosingSplit = Annotated[
     str | None,
     typer.Option("--split", metavar="S", help="To choose on. Default: validation, else half of test or of all images."),
 ]
-Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="Only N images, each class in its share.")
-]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Stratified subset of N images.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
 ImageColumn = Annotated[
     str | None, typer.Option("--image-column", metavar="NAME", help="If it cannot be told from the data.")

@@ -148,12 +148,12 @@ def reporting_errors(command: Callable[P, R]) -> Callable[P, R]:
         except (Exception, SystemExit) as error:  # a command ends by typer.Exit: sys.exit is somebody else's
             if _debugging():
                 raise
-            told = SurgeonError(
+            failure = SurgeonError(
                 f"Unexpected {type(error).__name__}: {_first_line(error).rstrip('.')}.",
                 "Run again with SURGEON_DEBUG=1 for the traceback, and please report it.",
                 ExitCode.FAILED,
             )
-            raise fail(told) from error
+            raise fail(failure) from error
 
     return run
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from surgeon.cli import options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
-from surgeon.cli.groups import Images, Opening
+from surgeon.cli.groups import InferenceImages, Opening
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
 
@@ -54,7 +54,7 @@ def recalibrate(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
     *,
-    images: Images,
+    images: InferenceImages,
     opening: Opening,
 ) -> Answer:
     """Estimate a network's statistics anew from unlabelled images, and say what that changes."""

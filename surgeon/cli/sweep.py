@@ -150,7 +150,7 @@ def sweep(
         from surgeon.results import Learning, Method
     kinds = {Learning.PER_LAYER: per_layer, Learning.PER_CHANNEL: per_channel}
     request = SweepRequest(
-        task=images.request(data, tta, merge),
+        inference=images.request(data, tta, merge),
         values=values,
         axis=axis,
         mix_logits=mix_logits,
@@ -241,14 +241,14 @@ def _remarks(point: Point) -> list[str]:
         return ["", f"{point.metrics.nan_images:,} NaN"]
     if point.gain is None:
         return ["", "original"]
-    return [short_gain_text(point.gain), point.dropped or ("within noise" if point.gain.within_noise else "")]
+    return [short_gain_text(point.gain), point.dropped or ("not significant" if point.gain.within_noise else "")]
 
 
 def _table_of_settings(result: Sweep, narrow: bool) -> Table:
-    held_back = "on images held back" if result.confirming_images else "on the same images"
+    where = "on held-out images" if result.confirming_images else "on the same images"
     best = {result.best: f"{result.best} ←"}
     records = {best.get(setting.name, setting.name): setting.reported for setting in result.settings}
-    table = columns.by_metric(records, f"Settings, {held_back}")
+    table = columns.by_metric(records, f"Settings, {where}")
     gains = (setting.gain(result.metric) for setting in result.settings)
     told = ("" if gain is None else short_gain_text(gain) if narrow else gain_text(gain) for gain in gains)
     table.add_row(f"gain in {columns.heading(result.metric)}", *told)

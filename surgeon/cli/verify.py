@@ -37,11 +37,11 @@ def verify(
 
         result = run(folder_of(checkpoint))
     failed = next((check for check in result.checks if check.failed), None)
-    told = partial(_describe, checkpoint, result)
+    describe = partial(_describe, checkpoint, result)
     if failed is None:
-        return Answer(result, told)
+        return Answer(result, describe)
     problem = f"The checkpoint failed verification: {failed.detail}"
-    return Answer(result, told, SurgeonError(problem, exit_code=ExitCode.VERIFICATION))
+    return Answer(result, describe, SurgeonError(problem, exit_code=ExitCode.VERIFICATION))
 
 
 def _describe(checkpoint: Path, result: Verification) -> None:

@@ -20,7 +20,7 @@ from torch.nn.functional import one_hot, pad
 from surgeon.augment.apply import augment_singly, augment_together
 from surgeon.augment.base import augments
 from surgeon.augment.geometry import evaluation_geometry
-from surgeon.augment.pipeline import Augmentation, build
+from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
@@ -127,7 +127,7 @@ def _build(specs: Sequence[str], prepared: PreparedNetwork) -> tuple[dict[str, A
     left_out: dict[str, str] = {}
     for spec in specs or augments:
         try:
-            chosen[spec] = build([spec], prepared.preprocessing)
+            chosen[spec] = build_augmentation([spec], prepared.preprocessing)
         except SurgeonError as error:
             if specs:
                 raise

@@ -22,7 +22,7 @@ COMMAND = (
 def run_demo(folder: Path, progress: Progress) -> Sweep:
     """What `COMMAND` does."""
     request = SweepRequest(
-        task=InferenceRequest(data=DATA, split="validation"),
+        inference=InferenceRequest(data=DATA, split="validation"),
         values=ALPHAS,
         metric="cross-entropy",
         method=Method.GRID,

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-import surgeon
-from surgeon.commands.listing import KINDS
+from surgeon.commands.listing import REGISTRIES
 from surgeon.core.errors import count, listing
 from surgeon.core.registry import PluginWarning
-from surgeon.core.versions import DISTRIBUTION, kernels_file, version_of
+from surgeon.core.versions import DISTRIBUTION, VERSION, kernels_file, version_of
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -30,7 +29,7 @@ NEEDED_SPACE = 10**9
 LIBRARIES = ("torch", "torchvision", "timm", "huggingface_hub", "datasets", "accelerate")
 
 
-class State(StrEnum):
+class Severity(StrEnum):
     """How serious a finding is."""
 
     OK = "ok"
@@ -44,7 +43,7 @@ class Finding(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    state: State = State.OK
+    state: Severity = Severity.OK
     value: str
     advice: str = ""
 
@@ -64,7 +63,7 @@ def examine() -> Health:
         _versions, _requirements, _extras, _imports, _plugins, _devices, _kernels, _memory, _cache, _hub, _prediction,
     )  # fmt: skip
     findings = [finding for look in looks for finding in _carefully(look)]
-    return Health(healthy=all(f.state is not State.BROKEN for f in findings), findings=tuple(findings))
+    return Health(healthy=all(f.state is not Severity.BROKEN for f in findings), findings=tuple(findings))
 
 
 def _carefully(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -73,18 +72,18 @@ def _carefully(look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     except Exception as error:  # a broken installation raises anything
         yield Finding(
             name=look.__name__.strip("_"),
-            state=State.BROKEN,
-            value=_told(error),
+            state=Severity.BROKEN,
+            value=_explain(error),
             advice="Install surgeon again in a fresh environment.",
         )
 
 
-def _told(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), 'no message')}"
 
 
 def _versions() -> Iterator[Finding]:
-    yield Finding(name="surgeon", value=surgeon.__version__)
+    yield Finding(name="surgeon", value=VERSION)
     yield Finding(name="python", value=f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     for library in LIBRARIES:
         if (version := version_of(library)) is not None:
@@ -96,11 +95,11 @@ def _requirements() -> Iterator[Finding]:
         missing = [problem for need in _needs("") if (problem := _unmet(need))]
     except PackageNotFoundError:
         advice = "Install it with pip, so that its requirements are known."
-        yield Finding(name="requirements", state=State.NOTE, value=f"{DISTRIBUTION} is not installed", advice=advice)
+        yield Finding(name="requirements", state=Severity.NOTE, value=f"{DISTRIBUTION} is not installed", advice=advice)
         return
     if missing:
         advice = f"Run: pip install {' '.join(repr(str(need)) for need in _needs('') if _unmet(need))}"
-        yield Finding(name="requirements", state=State.BROKEN, value=listing(missing), advice=advice)
+        yield Finding(name="requirements", state=Severity.BROKEN, value=listing(missing), advice=advice)
     else:
         yield Finding(name="requirements", value="all there")
 
@@ -121,7 +120,7 @@ def _plugins() -> Iterator[Finding]:
     """Packages that add rewrites, inserts, metrics and so on through entry points."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PluginWarning)  # told here
-        found = [plugin for kind in KINDS.values() for plugin in kind.registry.plugins]
+        found = [plugin for kind in REGISTRIES.values() for plugin in kind.registry.plugins]
     for package, version in dict.fromkeys((plugin.package, plugin.version) for plugin in found):
         theirs = [plugin for plugin in found if plugin.package == package]
         added = [f"{registry.kind} {name}" for plugin in theirs for registry, name in plugin.added]
@@ -129,7 +128,7 @@ def _plugins() -> Iterator[Finding]:
         value = f"{package} {version}: {'; '.join(problems) or listing(added, limit=20) or 'adds nothing'}"
         if problems:
             advice = f"It is left out: update it, or run pip uninstall {package}"
-            yield Finding(name="plugin", state=State.NOTE, value=value, advice=advice)
+            yield Finding(name="plugin", state=Severity.NOTE, value=value, advice=advice)
         else:
             yield Finding(name="plugin", value=value)
 
@@ -166,7 +165,7 @@ def _imports() -> Iterator[Finding]:
         nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     except Exception as error:
         advice = "Install torch and torchvision again, together: pip install --force-reinstall torch torchvision"
-        yield Finding(name="imports", state=State.BROKEN, value=_told(error), advice=advice)
+        yield Finding(name="imports", state=Severity.BROKEN, value=_explain(error), advice=advice)
     else:
         yield Finding(name="imports", value="torch, torchvision and timm work together")
 
@@ -192,18 +191,18 @@ def _kernels() -> Iterator[Finding]:
 
     if kernels_file() is None:
         advice = "For speed, install surgeon again where there is a C compiler."
-        yield Finding(name="compiled kernels", state=State.NOTE, value="not installed", advice=advice)
+        yield Finding(name="compiled kernels", state=Severity.NOTE, value="not installed", advice=advice)
         return
     x = torch.arange(48, dtype=torch.float32).sin().reshape(4, 3, 2, 2)
     answer = native.ghost_forward(x, None, None, [(0, 4)], 1e-5) if native.available() else None
     if answer is None:
         advice = "They were built for other versions: install surgeon again."
-        yield Finding(name="compiled kernels", state=State.NOTE, value="installed but not usable", advice=advice)
+        yield Finding(name="compiled kernels", state=Severity.NOTE, value="installed but not usable", advice=advice)
     elif torch.allclose(answer[0], batch_norm(x, None, None, training=True), atol=1e-5):
         yield Finding(name="compiled kernels", value="installed and usable")
     else:
         advice = "Remove surgeon/layers/native/_kernels* from the installation, and please report it."
-        yield Finding(name="compiled kernels", state=State.BROKEN, value="they compute other values", advice=advice)
+        yield Finding(name="compiled kernels", state=Severity.BROKEN, value="they compute other values", advice=advice)
 
 
 def _memory() -> Iterator[Finding]:
@@ -225,10 +224,10 @@ def _cache() -> Iterator[Finding]:
     free = shutil.disk_usage(disk).free
     if not os.access(disk, os.W_OK):
         advice = "Let HF_HOME name a folder that you can write to."
-        yield Finding(name="disk", state=State.NOTE, value=f"{disk} is not writable", advice=advice)
+        yield Finding(name="disk", state=Severity.NOTE, value=f"{disk} is not writable", advice=advice)
     elif free < NEEDED_SPACE:
         advice = "Downloads may fail: make room, or let HF_HOME name a folder on another disk."
-        yield Finding(name="disk", state=State.NOTE, value=f"only {_size(free)} free for the cache", advice=advice)
+        yield Finding(name="disk", state=Severity.NOTE, value=f"only {_size(free)} free for the cache", advice=advice)
     else:
         yield Finding(name="disk", value=f"{_size(free)} free for the cache")
 
@@ -255,7 +254,7 @@ def _hub() -> Iterator[Finding]:
         yield Finding(name="hub", value=reach.value)
         return
     advice = "Cached and local weights can be used; downloads and `surgeon push` cannot."
-    yield Finding(name="hub", state=State.NOTE, value=reach.value, advice=advice)
+    yield Finding(name="hub", state=Severity.NOTE, value=reach.value, advice=advice)
 
 
 def _prediction() -> Iterator[Finding]:
@@ -274,11 +273,11 @@ def _prediction() -> Iterator[Finding]:
     else:
         advice = "The installation is damaged: install surgeon again."
         value = f"the bundled network sees a {predicted} in the digit {expected}"
-        yield Finding(name="self-test", state=State.BROKEN, value=value, advice=advice)
+        yield Finding(name="self-test", state=Severity.BROKEN, value=value, advice=advice)
 
 
 def summary(health: Health) -> str:
     """What is broken, in a sentence."""
-    broken = [finding for finding in health.findings if finding.state is State.BROKEN]
+    broken = [finding for finding in health.findings if finding.state is Severity.BROKEN]
     what = listing(f"{finding.name} ({finding.value})" for finding in broken)
     return f"{count(len(broken), 'thing')} that surgeon needs {'is' if len(broken) == 1 else 'are'} broken: {what}."

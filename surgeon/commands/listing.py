@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ListedRegistry:
     """One registry as people see it.
 
     Args:
@@ -47,37 +47,37 @@ class Kind:
         return [self.registry[name] for name in self.registry]
 
 
-KINDS = {
+REGISTRIES = {
     kind.name: kind
     for kind in (
-        Kind(
+        ListedRegistry(
             "norms",
             "surgeon.norms.base",
             "Rewrites",
             "--bn",
             "Rewrites that change different phases compose: --bn ghost:size=16 --bn example-weighted:alpha=0.05",
         ),
-        Kind(
+        ListedRegistry(
             "inserts",
             "surgeon.inserts.base",
             "Inserts",
             "--insert",
-            "site= is stem, stage2, residual, image, or a module's name. --bn pono-moex is --insert moex.",
+            "site= is stem, stage2, residual, image, or a module's name.",
         ),
-        Kind(
+        ListedRegistry(
             "augments",
             "surgeon.augment.base",
             "Augmentations",
             "--augment",
             "Look at one: surgeon preview NAME --data digits. Measure how far they are: surgeon affinity.",
         ),
-        Kind("metrics", "surgeon.metrics.base", "Metrics", "--metric"),
-        Kind("views", "surgeon.views.base", "Test-time augmentation", "--tta"),
+        ListedRegistry("metrics", "surgeon.metrics.base", "Metrics", "--metric"),
+        ListedRegistry("views", "surgeon.views.base", "Test-time augmentation", "--tta"),
     )
 }
 
 
-def documents(kind: Kind, pattern: str | None = None) -> list[dict[str, Any]]:
+def documents(kind: ListedRegistry, pattern: str | None = None) -> list[dict[str, Any]]:
     """What is registered, as data; only names that match a pattern, if there is one."""
     names = matching(list(kind.registry), pattern)
     return [document(kind.registry[name]) for name in names]
@@ -105,5 +105,7 @@ def matching(names: list[str], pattern: str | None) -> list[str]:
 def sweepable() -> dict[str, tuple[float, float]]:
     """Every option of a rewrite that can be tuned without retraining, as REWRITE.OPTION, with its usual range."""
     return {
-        f"{entry.name}.{option}": span for entry in KINDS["norms"].entries for option, span in entry.sweepable.items()
+        f"{entry.name}.{option}": span
+        for entry in REGISTRIES["norms"].entries
+        for option, span in entry.sweepable.items()
     }

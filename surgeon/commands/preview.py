@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +14,14 @@ from torch import Tensor
 
 from surgeon.augment.apply import augment_pictures
 from surgeon.augment.base import Kind, augments
-from surgeon.augment.pipeline import Augmentation, build
+from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet, UnreadableImageError
+from surgeon.data.opening import MissingSplitError, open_data
 from surgeon.data.seeding import seed_from
-from surgeon.data.sources import MissingSplitError, open_data
-from surgeon.data.splits import Indices
+from surgeon.data.stratified import Indices
 from surgeon.models.sources import Preprocessing
-from surgeon.report.gallery import Gallery, Row, Share, Tile
+from surgeon.report.gallery import Gallery, LabelShare, Row, Tile
 
 VERSIONS = 4
 GREY_MODES = ("1", "L", "LA", "I")
@@ -95,7 +96,7 @@ def take_pictures(image_set: ImageSet, count: int, seed: int, input_size: int | 
 
 def preview(spec: str, pictures: Pictures, about: str, seed: int) -> Gallery:
     """A column for each image: with its partner and their mixture, or with several augmented versions of it."""
-    augmentation = build([spec], pictures.preprocessing)
+    augmentation = build_augmentation([spec], pictures.preprocessing)
     if augmentation.mixing and len(pictures.images) < 2:
         raise SurgeonError(f"{spec} mixes images, so it needs two of them, and there is one.")
     rows = _mixture(pictures, augmentation, seed) if augmentation.mixing else _versions(pictures, augmentation, seed)
@@ -108,7 +109,7 @@ def preview_all(pictures: Pictures, about: str, seed: int) -> Gallery:
     partners: list[int | None] = [None] * pictures.shown
     rows = []
     for name in sorted(augments, key=lambda name: (list(Kind).index(augments[name].kind), name)):
-        augmentation = build([name], pictures.preprocessing)
+        augmentation = build_augmentation([name], pictures.preprocessing)
         if augmentation.mixing and len(pictures.images) < 2:
             continue
         images, shares = pictures.augmented(augmentation, seed)
@@ -143,10 +144,10 @@ def _mixture(pictures: Pictures, augmentation: Augmentation, seed: int) -> list[
     ]
 
 
-def _label(pictures: Pictures, shares: Tensor, own: int) -> tuple[Share, ...]:
+def _label(pictures: Pictures, shares: Tensor, own: int) -> tuple[LabelShare, ...]:
     """The classes in a label, the image's own first, the others by their share."""
     order = sorted(range(len(shares)), key=lambda index: (index != own, -float(shares[index])))
-    found = (Share(pictures.class_names[index], float(shares[index]), place) for place, index in enumerate(order))
+    found = (LabelShare(pictures.class_names[index], float(shares[index]), place) for place, index in enumerate(order))
     return tuple(share for share in found if share.weight >= LEAST_SHARE)
 
 
@@ -158,8 +159,10 @@ def _partner(shares: Tensor, own: int) -> int | None:
 def _originals(pictures: Pictures, seed: int) -> tuple[Tile, ...]:
     """All images, also one that is only there to be mixed with."""
     everything = replace(pictures, shown=len(pictures.images))
-    images, _ = everything.augmented(build([], pictures.preprocessing), seed)
-    return tuple(Tile(image, (Share(name, 1.0),)) for image, name in zip(images, pictures.class_names, strict=True))
+    images, _ = everything.augmented(build_augmentation([], pictures.preprocessing), seed)
+    return tuple(
+        Tile(image, (LabelShare(name, 1.0),)) for image, name in zip(images, pictures.class_names, strict=True)
+    )
 
 
 def _of_partners(originals: Sequence[Tile], partners: Sequence[int | None]) -> tuple[Tile | None, ...]:

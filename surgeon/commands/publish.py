@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-import surgeon
 from surgeon.checkpoint.card import addressed, model_card
 from surgeon.checkpoint.card_header import card_metadata
 from surgeon.checkpoint.record import (
@@ -29,6 +28,7 @@ from surgeon.checkpoint.writing import licence_of
 from surgeon.core.bounded_yaml import parse_yaml
 from surgeon.core.errors import ExitCode, SurgeonError, listing
 from surgeon.core.reading import read_bounded
+from surgeon.core.versions import DISTRIBUTION, VERSION
 from surgeon.models.hub import Reach, careful, check_repository, reach_of_hub
 
 if TYPE_CHECKING:
@@ -137,13 +137,13 @@ def push(
         card = (folder / CARD).read_text("utf-8")
         files[CARD] = addressed(card, _address(repository, revision)).encode()
         _check_connection()
-        api = HfApi(library_name="norm-surgeon", library_version=surgeon.__version__)
-        with _told(repository, revision):
+        api = HfApi(library_name=DISTRIBUTION, library_version=VERSION)
+        with _explaining_failures(repository, revision):
             _make_room(api, repository, private, revision)
             commit = api.create_commit(
                 repository,
                 [CommitOperationAdd(path_in_repo=name, path_or_fileobj=content) for name, content in files.items()],
-                commit_message=message or f"Upload a checkpoint of surgeon {surgeon.__version__}",
+                commit_message=message or f"Upload a checkpoint of surgeon {VERSION}",
                 revision=revision,
             )
             _check_arrival(api, repository, files, commit.oid)
@@ -214,7 +214,7 @@ def _same(sent: Path | bytes, remote: Any) -> bool:
 
 
 @contextmanager
-def _told(repository: str, revision: str | None) -> Iterator[None]:
+def _explaining_failures(repository: str, revision: str | None) -> Iterator[None]:
     """Whatever goes wrong between here and the hub, in a sentence."""
     try:
         yield

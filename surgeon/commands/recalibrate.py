@@ -19,7 +19,7 @@ from surgeon.core.errors import ExitCode, SurgeonError, count, listing
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
-from surgeon.data.splits import halves
+from surgeon.data.stratified import halves
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.batches import checked_loader, checked_network
 from surgeon.measuring.comparison import gain_over
@@ -36,8 +36,7 @@ from surgeon.results.recalibration import Answers, Change, Measured, Recalibrati
 from surgeon.results.steps import recalibrated
 from surgeon.surgery.apply import current_plan, unwrapped
 from surgeon.surgery.collect import collect_statistics
-from surgeon.surgery.plan import Request as Rewriting
-from surgeon.surgery.plan import resolve_plan
+from surgeon.surgery.plan import RewriteRequest, resolve_plan
 from surgeon.surgery.proof import rewrite
 from surgeon.surgery.recalibration import FORGET, KEEP, Reestimation, images_in, reestimate
 
@@ -199,7 +198,7 @@ def _batches(prepared: PreparedNetwork, images: ImageSet, progress: Progress) ->
 def _make_collectable(loaded: LoadedModel, layers: str | None) -> None:
     """Rewrite the GroupNorm layers of a network that has not been converted, so that they can keep statistics."""
     if not surgical_layers(loaded.model):
-        rewrite(loaded, resolve_plan(loaded.model, [Rewriting(name=ALPHA, options={"alpha": 1.0})], layers))
+        rewrite(loaded, resolve_plan(loaded.model, [RewriteRequest(name=ALPHA, options={"alpha": 1.0})], layers))
 
 
 def _estimate(

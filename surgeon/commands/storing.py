@@ -3,7 +3,7 @@
 A setting (alpha, lambda, a temperature) is stored only if its gain over the network without it is beyond noise:
 if the 95% interval, on the same images, leaves zero out. A value that is the best of several on the very images
 that its gain was measured on had several chances to look good, so the interval is widened for their number
-(Bonferroni); images held back need no such correction.
+(Bonferroni); held-out images need no such correction.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = Fal
     """
     if gain is None:
         return Decision(False, "Nothing is stored: the original network is best.")
-    measured = f"{label(gain.metric)} {gain_text(gain)}".removesuffix(", within noise")
+    measured = f"{label(gain.metric)} {gain_text(gain)}".removesuffix(", not significant")
     if is_beyond_noise(gain, tried):
-        return Decision(True, f"{setting} is stored: its gain is beyond noise, {measured}.")
+        return Decision(True, f"{setting} is stored: its gain is significant, {measured}.")
     if gain.better:
         why = f"the best of {tried} values may have its gain by chance on the images it was chosen on"
     else:
-        why = "its gain is within noise" if gain.within_noise else "it is worse"
+        why = "its gain is not significant" if gain.within_noise else "it is worse"
     if force:
         return Decision(True, f"{setting} is stored because of --force, although {why}, {measured}.", forced=True)
     return Decision(False, f"{setting} is not stored: {why}, {measured}.")

@@ -49,7 +49,7 @@ class Plugin:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # somebody else's code raises anything, and sys.exit() is an exception too
-            self.problem = _told(error)
+            self.problem = _explain(error)
             for registry, name in self.added:
                 registry.forget(name)
             self.added.clear()
@@ -76,7 +76,7 @@ def _by(plugin: Plugin | None) -> Iterator[None]:
         _loading = before
 
 
-def _told(error: BaseException) -> str:
+def _explain(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return "it ends the program (sys.exit) when it is imported."
     line = next(iter(str(error).strip().splitlines()), "no message")
@@ -95,7 +95,7 @@ def _entry_points(group: str) -> list[EntryPoint]:
             except Exception as error:
                 name = _metadata(distribution, "Name") or "unknown"
                 warnings.warn(
-                    f"The entry points of the package {name} cannot be read and were left out: {_told(error)}",
+                    f"The entry points of the package {name} cannot be read and were left out: {_explain(error)}",
                     PluginWarning,
                     stacklevel=2,
                 )

@@ -1,16 +1,18 @@
-"""What is installed, read from the packages' metadata without importing them."""
+"""The version of surgeon, and what else is installed, read from the packages' metadata without importing them."""
 
 from __future__ import annotations
 
 from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 DISTRIBUTION = "norm-surgeon"
+VERSION = "0.1.0"
 
 
 def version_of(package: str) -> str | None:
     """The installed version of a package, or None."""
+    from importlib.metadata import PackageNotFoundError, version  # not for everybody who imports surgeon
+
     try:
         return version(package)
     except PackageNotFoundError:

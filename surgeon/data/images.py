@@ -18,7 +18,7 @@ from PIL import Image
 
 from surgeon.core.errors import SurgeonError
 from surgeon.core.reading import shortened
-from surgeon.data.splits import Indices
+from surgeon.data.stratified import Indices
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

@@ -133,7 +133,7 @@ class Batches:
         }
         return Batch(
             next(iter(prepared.values())),
-            torch.from_numpy(self.image_set.labels)[indices],
+            torch.from_numpy(self.image_set.labels[indices.numpy()]),  # a copy: the labels of a file may be read-only
             indices,
             prepared,
             [picture for piece in pieces for picture in piece.pictures],

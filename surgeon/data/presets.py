@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from surgeon.data.splits import Indices
+    from surgeon.data.stratified import Indices
 
 SEED = 0
 SPLITS = ("train", "validation", "test")
@@ -55,7 +55,7 @@ class HeldOut:
         return ("test",) if split == "test" else ("train",)
 
     def choose(self, labels: npt.ArrayLike, split: str) -> Indices | None:
-        from surgeon.data.splits import limit, rest
+        from surgeon.data.stratified import limit, rest
 
         if split == "test":
             return None
@@ -77,7 +77,7 @@ class PerClass:
         return SPLITS  # those of the copy on the hub are its uploader's own, and are pooled
 
     def choose(self, labels: npt.ArrayLike, split: str) -> Indices | None:
-        from surgeon.data.splits import per_class
+        from surgeon.data.stratified import per_class
 
         parts = per_class(labels, (self.train, self.validation, self.test), SEED)
         return dict(zip(SPLITS, parts, strict=True))[split]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.images import ArrowImages, ImageSet
-from surgeon.data.splits import Indices
+from surgeon.data.stratified import Indices
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

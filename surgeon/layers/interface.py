@@ -96,6 +96,8 @@ class BatchNormInterface(nn.Module):
             return f"is a {self.source}"
         if self.constant_alpha != 0:
             return "mixes each example's own statistics into the running ones (alpha > 0)"
+        if getattr(self, "inference_rule", None) is not None:
+            return f"evaluates by a rule of its own ({', '.join(self.rewrites)})"
         if self.channel_groups != self.num_features:
             return "shares statistics within groups of channels"
         if getattr(self, "aux", None) is not None:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
 from surgeon.layers import native, statistics, symbolic
-from surgeon.layers.branches import Branch, Router
 from surgeon.layers.checks import DIMENSIONS, check_alpha, check_dimensions
 from surgeon.layers.interface import BatchNormInterface
+from surgeon.layers.router import Branch, Router
 from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ torch.fx.wrap("check_dimensions")  # where a layer alone is traced symbolically
 
 class TrainingRule(Protocol):
     """Normalises a training batch and updates the layer's running statistics; a whole rule, any batch."""
+
+    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor: ...
+
+
+class InferenceRule(Protocol):
+    """Normalises a batch in evaluation, in which alpha counts as well; a whole rule, any batch."""
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor: ...
 
@@ -105,6 +111,7 @@ class SurgicalNorm(BatchNormInterface):
         self.input_dimensions = DIMENSIONS.get(source)
         self.rewrites: dict[str, NormConfig] = {}
         self.training_rule = BatchStatistics()
+        self.inference_rule: InferenceRule | None = None
         self.whole_rule: TrainingRule | None = None
         self.register_buffer("alpha", torch.full((num_features,), identity_alpha), persistent=False)
         self.constant_alpha: float | None = identity_alpha
@@ -138,6 +145,7 @@ class SurgicalNorm(BatchNormInterface):
     def follow(self, main: SurgicalNorm) -> None:
         """As its auxiliary branch, take statistics as the main branch does."""
         self.training_rule, self.channel_groups = main.training_rule, main.channel_groups
+        self.inference_rule = main.inference_rule
         self.track_running_stats = main.track_running_stats
         if isinstance(main.training_rule, SynchronisedStatistics):
             self.process_group = main.process_group
@@ -227,6 +235,8 @@ class SurgicalNorm(BatchNormInterface):
         """Normalise with running statistics, into which each example's own are mixed."""
         if self.running_mean is None or self.running_var is None:
             return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.epsilon)
+        if self.inference_rule is not None and not self.training:
+            return self.inference_rule(self, x)
         alpha = 0.0 if self.training else self.constant_alpha  # a frozen layer trains as it was
         running = Statistics(self.running_mean, self.running_var)
         if alpha == 1 and self.channel_groups < self.num_features:

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError, listing
-from surgeon.layers.branches import Branch
+from surgeon.layers.router import Branch
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.measuring.shared_prefix import SharedPrefix
 from surgeon.norms import norms_with

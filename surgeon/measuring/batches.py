@@ -154,9 +154,9 @@ def refusing_other_types(images: Tensor) -> Iterator[None]:
     except (RuntimeError, TypeError) as error:
         if images.is_floating_point() and not OTHER_TYPE.search(str(error)):
             raise
-        told = next(iter(str(error).splitlines()), "").rstrip(".")
+        reason = next(iter(str(error).splitlines()), "").rstrip(".")
         raise SurgeonError(
-            f"The network cannot take images of {_type(images)}: {told}.",
+            f"The network cannot take images of {_type(images)}: {reason}.",
             "Convert them to the type of its weights (images.float() for float32)."
             if images.is_floating_point()
             else "Convert them to float32 and normalise them as the network expects.",

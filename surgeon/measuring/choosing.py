@@ -14,9 +14,9 @@ import numpy as np
 
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet
+from surgeon.data.opening import VALIDATION_NAMES, MissingSplitError
 from surgeon.data.presets import PRESETS, HeldOut
-from surgeon.data.sources import VALIDATION_NAMES, MissingSplitError
-from surgeon.data.splits import halves, limit, rest
+from surgeon.data.stratified import halves, limit, rest
 from surgeon.measuring.preparation import InferenceRequest, open_images
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
@@ -51,7 +51,7 @@ def images_to_choose_on(request: InferenceRequest, *, confirm: bool = False, res
             True,
             (
                 f"{test.name!r} has no validation images, so half of its test images choose and the other half is "
-                "held back.",
+                "held out.",
             ),
         )
     if (train := open_split(replace(request, limit=None), TRAIN)) is not None:
@@ -70,7 +70,7 @@ def images_to_choose_on(request: InferenceRequest, *, confirm: bool = False, res
         images,
         True,
         (
-            f"{images.name!r} has no splits, so half of its images choose and the other half is held back. If the "
+            f"{images.name!r} has no splits, so half of its images choose and the other half is held out. If the "
             "network was trained on them, their figures mean nothing.",
         ),
     )

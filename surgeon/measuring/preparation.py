@@ -13,8 +13,8 @@ from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.check import check_classes
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches
-from surgeon.data.sources import open_data
-from surgeon.data.splits import limit
+from surgeon.data.opening import open_data
+from surgeon.data.stratified import limit
 from surgeon.layers.running import evaluate_once
 from surgeon.measuring.inference import InferenceSettings, images_at_once
 from surgeon.measuring.variants import Variant

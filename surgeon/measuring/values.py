@@ -45,13 +45,16 @@ def evenly_spaced(first: float, last: float, number: int) -> list[float]:
 
 
 def checked(values: Iterable[float], option: str, within: tuple[float, float] | None = UNIT) -> tuple[float, ...]:
-    """The values in ascending order, each once; all of them weights between 0 and 1, or within other bounds or none."""
+    """The values in ascending order, each once; all of them weights between 0 and 1, or within other bounds.
+
+    Without bounds infinity is a value as well: whatever is swept says itself what it can be.
+    """
     ascending = tuple(sorted({float(value) + 0.0 for value in values}))
     if not 1 <= len(ascending) <= MOST_VALUES:
         raise SurgeonError(f"{option} names {count(len(ascending), 'value')}.", FORMS)
     low, high = within or (-math.inf, math.inf)
-    wrong = [value for value in ascending if not (math.isfinite(value) and low <= value <= high)]
+    wrong = [value for value in ascending if not low <= value <= high]
     if wrong:
-        bounds = f"lie between {low:g} and {high:g}" if within else "be finite"
+        bounds = f"lie between {low:g} and {high:g}" if within else "be a number"
         raise SurgeonError(f"{option} cannot be {wrong[0]:g}: it must {bounds}.", FORMS)
     return ascending

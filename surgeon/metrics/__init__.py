@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         proportion_interval,
     )
     from surgeon.metrics.summary import Metrics, intervals, summarise
-    from surgeon.metrics.temperature import TemperatureFit, fit_temperature
+    from surgeon.metrics.temperature_fit import TemperatureFit, fit_temperature
 
 __all__ = [
     "GROUPS",
@@ -58,11 +58,11 @@ _HOMES = {
     "Metrics": "summary",
     "PairedComparison": "interval",
     "Scores": "accumulator",
-    "TemperatureFit": "temperature",
+    "TemperatureFit": "temperature_fit",
     "compare": "interval",
     "compare_scores": "interval",
     "figure_interval": "interval",
-    "fit_temperature": "temperature",
+    "fit_temperature": "temperature_fit",
     "group_of": "groups",
     "intervals": "summary",
     "proportion_interval": "interval",

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surgeon.core.errors import SurgeonError, count
-from surgeon.metrics import packing, temperature
+from surgeon.metrics import packing, temperature_fit
 from surgeon.metrics.groups import group_of
-from surgeon.metrics.temperature import TemperatureFit, TemperatureSums
+from surgeon.metrics.temperature_fit import TemperatureFit, TemperatureSums
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -192,18 +192,18 @@ def _score(logits: Tensor, labels: Tensor) -> tuple[NDArray[Any], NDArray[np.flo
     """The stored numbers of each image, and its cross-entropies at all temperatures of the grid."""
     import torch
 
-    shifted, own = temperature.centred(logits, labels)
+    shifted, own = temperature_fit.centred(logits, labels)
     labels = labels.to("cpu")
     nan = shifted.isnan().any(dim=1)
     predicted = shifted.argmax(dim=1)
     earlier = torch.arange(shifted.shape[1]) < labels[:, None]
     ahead = (shifted > own[:, None]) | ((shifted == own[:, None]) & earlier)  # ties go to the lower class
     rows = np.zeros(len(labels), PER_IMAGE)
-    rows["cross_entropy"] = temperature.cross_entropy_at(shifted, own, 1.0).masked_fill(nan, torch.inf)
+    rows["cross_entropy"] = temperature_fit.cross_entropy_at(shifted, own, 1.0).masked_fill(nan, torch.inf)
     rows["confidence"] = (1 / shifted.exp().sum(dim=1)).masked_fill(nan, 0.0)
     rows["predicted"] = predicted.masked_fill(nan, -1)
     rows["correct"] = (predicted == labels) & ~nan
     rows["correct_top5"] = (ahead.sum(dim=1) < 5) & ~nan
     rows["nan"] = nan
     rows["seen"] = True
-    return rows, temperature.cross_entropy_on_grid(shifted, own)
+    return rows, temperature_fit.cross_entropy_on_grid(shifted, own)

@@ -78,7 +78,7 @@ metrics: Registry[Metric] = Registry(
     Metric.noun,
     "surgeon.metrics",
     Metric,
-    without=("accumulator", "groups", "imagined", "interval", "packing", "summary", "temperature"),
+    without=("accumulator", "groups", "imagined", "interval", "packing", "summary", "temperature_fit"),
 )
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surgeon.metrics.groups import GROUPS, group_of
-from surgeon.metrics.temperature import GRID, TemperatureSums
+from surgeon.metrics.temperature_fit import GRID, TemperatureSums
 
 if TYPE_CHECKING:
     from surgeon.metrics.accumulator import ImageScores

@@ -1,6 +1,6 @@
 """Cross-entropy, as it is and after temperature scaling.
 
-The difference between the two is what a network loses by being too sure or too unsure of itself.
+The difference between the two is what a network loses by being overconfident or underconfident.
 What remains after scaling is how well it ranks the classes.
 """
 

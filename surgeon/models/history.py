@@ -17,7 +17,7 @@ Text = Annotated[str, Field(max_length=10_000)]
 Texts = Annotated[tuple[Text, ...], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
 HubName = Annotated[str, Field(max_length=200, pattern="^([A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+$")]
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 Temperature = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -146,7 +146,7 @@ class FineTuned(Fact):
     """None for a snapshot."""
 
 
-class Setting(Fact):
+class SweptSetting(Fact):
     """A setting of the network that a sweep looked at closely."""
 
     name: Name
@@ -176,7 +176,7 @@ class Swept(Fact):
     metric: Name
     values: Annotated[tuple[float, ...], Field(max_length=100_000)]
     chosen: float
-    settings: Annotated[tuple[Setting, ...], Field(min_length=1, max_length=1000)]
+    settings: Annotated[tuple[SweptSetting, ...], Field(min_length=1, max_length=1000)]
     """The original first."""
     best: Name
     stored: bool
@@ -188,7 +188,7 @@ class Swept(Fact):
     tta: Name | None = None
     warnings: Texts = ()
 
-    def setting(self, name: str) -> Setting | None:
+    def setting(self, name: str) -> SweptSetting | None:
         """A setting by its name."""
         return next((setting for setting in self.settings if setting.name == name), None)
 
@@ -223,7 +223,7 @@ class Merged(Fact):
     """The branches of a split network were folded into one."""
 
     kind: Literal["merged"] = "merged"
-    share: Share
+    share: Fraction
     """Of the auxiliary branch."""
     layers: Count
     probability_shift: float | None = None
@@ -236,7 +236,7 @@ class Merged(Fact):
     notes: Texts = ()
 
 
-class Member(Fact):
+class AveragedMember(Fact):
     """A network whose weights went into an average, with what had been done to it alone."""
 
     name: Name
@@ -249,7 +249,7 @@ class Averaged(Fact):
     """The weights are the mean of several networks' weights; the steps before are those that all of them share."""
 
     kind: Literal["averaged"] = "averaged"
-    members: Annotated[tuple[Member, ...], Field(max_length=1000)]
+    members: Annotated[tuple[AveragedMember, ...], Field(max_length=1000)]
     statistics_from: Images | None = None
     """From which normalisation statistics were estimated anew."""
     statistics_layers: Count = 0
@@ -314,7 +314,7 @@ Step = Annotated[
 ]
 History = Annotated[tuple[Step, ...], Field(max_length=MOST_STEPS)]
 
-Member.model_rebuild()
+AveragedMember.model_rebuild()
 
 
 def all_steps(history: Iterable[Step]) -> Iterator[Step]:

@@ -162,8 +162,8 @@ def build(source: ModelSource, weights_bytes: int | None = None) -> nn.Module:
     except SurgeonError:
         raise
     except Exception as error:  # the libraries do not check arguments: wrong ones raise anything, anywhere
-        told = ", ".join(f"{key}={shortened(value)}" for key, value in source.arguments.items())
-        what = f"{source.architecture!r} with {told or 'its defaults'}"
+        given = ", ".join(f"{key}={shortened(value)}" for key, value in source.arguments.items())
+        what = f"{source.architecture!r} with {given or 'its defaults'}"
         raise SurgeonError(f"{source.library} cannot build {what}: {_first_line(error)}.") from error
 
 

@@ -36,7 +36,10 @@ def check_timm_folder(folder: Path) -> int:
     architecture, arguments = config.get("architecture"), config.get("model_args") or {}
     if not isinstance(architecture, str) or not isinstance(arguments, dict):
         raise SurgeonError(f"The timm model in {str(folder)!r} is damaged: its {CONFIG} names no architecture.")
-    check_source("timm", architecture, arguments)
+    try:
+        check_source("timm", architecture, arguments)
+    except SurgeonError as error:
+        raise SurgeonError(f"The timm model in {str(folder)!r} cannot be built: {error.message}", error.hint) from error
     files = [file for pattern in WEIGHTS for file in sorted(folder.glob(pattern))]
     for file in files:
         if is_safetensors(file, check_weights_file(file)) and file.suffix != ".safetensors":

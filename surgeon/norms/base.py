@@ -37,6 +37,8 @@ class Phase(StrEnum):
 
     TRAINING = "training"
     INFERENCE = "inference"
+    CORRECTION = "correction"
+    """Of the running statistics at inference, before anything is mixed into them."""
     BRANCHES = "branches"
 
 

@@ -163,14 +163,14 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Figures:
+class FigureTable:
     """Numbers to be read rather than seen: a line for each, with its name, its value and its interval."""
 
     title: str
     lines: Sequence[tuple[str, str, str]]
 
 
-AnyChart = Chart | RowChart | Matrix | Figures
+AnyChart = Chart | RowChart | Matrix | FigureTable
 
 
 def clipped(name: str, most: int = 28) -> str:

@@ -42,6 +42,7 @@ def panels(sweep: Sweep) -> list[tuple[str, ...]]:
 def spots(sweep: Sweep, metric: str) -> list[Spot]:
     """The swept values that can be drawn by a metric: neither missing, nor infinite, nor of fewer images than others.
 
+    An infinite value has no place on a scale either; where it is the original's, the level shows it.
     What a race dropped early was measured on few images, and those may be easier or harder than all of them.
     The comparison with the original on the same images places it: at the original plus its gain.
     """
@@ -55,7 +56,6 @@ def spots(sweep: Sweep, metric: str) -> list[Spot]:
                 height = original + gain.difference
             if math.isfinite(gain.low) and math.isfinite(gain.high):
                 low, high = original + gain.low, original + gain.high
-        # An infinite prior is the original, whose level is drawn anyway.
         if height is not None and math.isfinite(height) and math.isfinite(point.value):
             found.append(Spot(point.value, height, low, high, point))
     return found
@@ -83,6 +83,11 @@ def not_drawn(sweep: Sweep, names: Sequence[str]) -> str:
     return (
         f"Not drawn{which}: {number} dropped early, compared with the original by {wording.label(sweep.metric)} only."
     )
+
+
+def at_infinity(sweep: Sweep) -> str:
+    """Where the original is that no curve reaches, in a sentence; nothing if one does."""
+    return f"The original lies at {sweep.axis} = {sweep.original:g}." if math.isinf(sweep.original) else ""
 
 
 def gaps(sweep: Sweep, on_the_line: Collection[float]) -> list[float]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from surgeon.results import Ensemble
 
 
-class Row(NamedTuple):
+class EnsembleRow(NamedTuple):
     """One network or combination; `combined` tells them apart."""
 
     name: str
@@ -25,11 +25,11 @@ class Row(NamedTuple):
     passes: int
 
 
-def rows(result: Ensemble) -> list[Row]:
+def rows(result: Ensemble) -> list[EnsembleRow]:
     """All members, then what was made of them."""
     names = wording.short_names([member.name for member in result.members])
-    members = [Row(names[member.name], member.metrics, False, 1) for member in result.members]
-    combinations = [Row(one.name, one.metrics, True, one.passes) for one in result.combinations]
+    members = [EnsembleRow(names[member.name], member.metrics, False, 1) for member in result.members]
+    combinations = [EnsembleRow(one.name, one.metrics, True, one.passes) for one in result.combinations]
     return members + combinations
 
 
@@ -40,7 +40,7 @@ def ensemble_picture(result: Ensemble, path: Path) -> None:
     save_picture(title, [_accuracies(shown), _cross_entropies(shown), _disagreement(result, shown)], path)
 
 
-def _accuracies(shown: Sequence[Row]) -> RowChart:
+def _accuracies(shown: Sequence[EnsembleRow]) -> RowChart:
     return RowChart(
         "accuracy",
         "Accuracy, with 95% intervals",
@@ -59,7 +59,7 @@ def _accuracies(shown: Sequence[Row]) -> RowChart:
     )
 
 
-def _cross_entropies(shown: Sequence[Row]) -> RowChart:
+def _cross_entropies(shown: Sequence[EnsembleRow]) -> RowChart:
     marks = [
         RowMark(
             name=row.name,
@@ -73,7 +73,7 @@ def _cross_entropies(shown: Sequence[Row]) -> RowChart:
     return RowChart("cross-entropy", "Cross-entropy", marks, named=False)
 
 
-def _disagreement(result: Ensemble, shown: Sequence[Row]) -> Matrix:
+def _disagreement(result: Ensemble, shown: Sequence[EnsembleRow]) -> Matrix:
     return Matrix(
         f"Disagreement, % of images (mean {100 * result.mean_disagreement:.2f})",
         [row.name for row in shown if not row.combined],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgeon.core.errors import count
 from surgeon.metrics import in_order
 from surgeon.report import svg, wording
-from surgeon.report.chart import Chart, Figures, Mark, Series
+from surgeon.report.chart import Chart, FigureTable, Mark, Series
 from surgeon.report.frame import render
 from surgeon.report.png import save_picture
 
@@ -207,7 +207,7 @@ def evaluation_picture(result: Evaluation, path: Path) -> None:
     save_picture(title, [*_charts(_breakdown(result)), _figures(result)], path)
 
 
-def _figures(result: Evaluation) -> Figures:
+def _figures(result: Evaluation) -> FigureTable:
     """A line for every metric: its name, its value and the 95% interval."""
     lines = []
     for metric in in_order():
@@ -215,4 +215,4 @@ def _figures(result: Evaluation) -> Figures:
         if value is not None:
             between = " to ".join(map(metric.shown.figure, interval)) if interval else ""
             lines.append((metric.shown.label, metric.shown.figure(value), between))
-    return Figures("Figures, with 95% intervals", lines)
+    return FigureTable("Figures, with 95% intervals", lines)

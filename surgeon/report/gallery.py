@@ -26,7 +26,7 @@ WIDEST = 1700  # of the pictures side by side: more of them go below
 NAME_SIZE, TITLE_SIZE, CAPTION_SIZE = 8.5, 11.0, 6.8  # in points
 
 
-class Share(NamedTuple):
+class LabelShare(NamedTuple):
     """A class and its weight in a label; `colour` numbers the image that it comes from."""
 
     name: str
@@ -39,7 +39,7 @@ class Tile:
     """A picture (H, W, 3) with its label beneath. A label of one class is named, one of several is drawn as a bar."""
 
     pixels: npt.NDArray[np.uint8]
-    label: tuple[Share, ...] = ()
+    label: tuple[LabelShare, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +129,10 @@ def _draw_tile(axes: Axes, tile: Tile, x: int, top: int, side: int, lines: int) 
     for line, share in enumerate(tile.label):
         text = f"{share.weight:.0%} {share.name}" if lines > 1 else share.name
         where: dict[str, Any] = {"fontsize": CAPTION_SIZE, "va": "center", "color": _colour(share)}
-        axes.text(x, bottom + 2 + (line + 0.5) * LINE, shortened(text, side), **where)
+        axes.text(x, bottom + 2 + (line + 0.5) * LINE, cut_to_width(text, side), **where)
 
 
-def _draw_bar(axes: Axes, label: Sequence[Share], x: float, top: int, side: int) -> None:
+def _draw_bar(axes: Axes, label: Sequence[LabelShare], x: float, top: int, side: int) -> None:
     from matplotlib.patches import Rectangle
 
     for share in label:
@@ -140,7 +140,7 @@ def _draw_bar(axes: Axes, label: Sequence[Share], x: float, top: int, side: int)
         x += side * share.weight
 
 
-def _colour(share: Share) -> str:
+def _colour(share: LabelShare) -> str:
     return COLOURS[share.colour] if share.colour < len(COLOURS) else "0.5"
 
 
@@ -152,7 +152,7 @@ def _scaled(pixels: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
     return np.asarray(Image.fromarray(pixels).resize((side, side), how))
 
 
-def shortened(text: str, width: float, size: float = CAPTION_SIZE) -> str:
+def cut_to_width(text: str, width: float, size: float = CAPTION_SIZE) -> str:
     """The text, cut where it would be wider than this many pixels."""
     if _width(text, size) <= width:
         return text

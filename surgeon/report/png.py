@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgeon.report import wording
-from surgeon.report.chart import AnyChart, Chart, Figures, Mark, Matrix, RowChart, Series, clipped
+from surgeon.report.chart import AnyChart, Chart, FigureTable, Mark, Matrix, RowChart, Series, clipped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def save_picture(title: str, charts: Sequence[AnyChart], path: Path) -> None:
                 _draw_rows(axes, chart)
             case Matrix():
                 _draw_matrix(axes, chart)
-            case Figures():
+            case FigureTable():
                 _write_figures(axes, chart)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
@@ -48,7 +48,7 @@ def save_picture(title: str, charts: Sequence[AnyChart], path: Path) -> None:
 def _size(chart: AnyChart) -> tuple[float, float]:
     """Width and height in inches."""
     match chart:
-        case Chart() | Figures():
+        case Chart() | FigureTable():
             return 5.4, 4.6
         case RowChart(rows=rows, named=named):
             return 5.4 if named else 4.0, 1.9 + 0.3 * max(len(rows), 6)
@@ -151,7 +151,7 @@ def _draw_matrix(axes: Axes, chart: Matrix) -> None:
     axes.tick_params(length=0)
 
 
-def _write_figures(axes: Axes, chart: Figures) -> None:
+def _write_figures(axes: Axes, chart: FigureTable) -> None:
     axes.set_axis_off()
     axes.set(xlim=(0, 1), ylim=(max(len(chart.lines), 12), 0))
     size = min(9.0, 110 / max(len(chart.lines), 1))

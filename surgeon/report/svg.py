@@ -161,7 +161,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points) if points else ""
 
 
-class Place(NamedTuple):
+class PlacedRow(NamedTuple):
     """A row of a chart, in the coordinates of the picture."""
 
     name: str
@@ -179,7 +179,7 @@ class RowDrawing(NamedTuple):
     bottom: int
     height: int
     ticks: Sequence[Tick]
-    places: Sequence[Place]
+    places: Sequence[PlacedRow]
 
 
 def row_drawing(chart: RowChart) -> RowDrawing:
@@ -189,7 +189,7 @@ def row_drawing(chart: RowChart) -> RowDrawing:
     scale = Scale(*chart.horizontal, left, RIGHT)
     bottom = 12 + step * len(chart.rows)
     places = [
-        Place(name, 22 + step * number, scale(row.value), scale.interval(row.interval), row)
+        PlacedRow(name, 22 + step * number, scale(row.value), scale.interval(row.interval), row)
         for number, (name, row) in enumerate(zip(names, chart.rows, strict=True))
     ]
     ticks = [Tick(scale(at), text) for at, text in chart.horizontal_ticks()]

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from surgeon.report import svg, wording
 from surgeon.report.chart import Chart, Mark, Range, Series, padded
-from surgeon.report.curves import Spot, gaps, not_drawn, original_value, panels, series_name, spots, without_a_place
+from surgeon.report.curves import (
+    Spot,
+    at_infinity,
+    gaps,
+    not_drawn,
+    original_value,
+    panels,
+    series_name,
+    spots,
+    without_a_place,
+)
 from surgeon.report.frame import heading, render
 from surgeon.report.png import save_picture
 
@@ -49,11 +59,11 @@ def _curve_chart(sweep: Sweep, names: Sequence[str]) -> Chart:
         heading(shown.label),
         sweep.axis,
         series,
-        chosen=_drawn_choice(sweep),
+        chosen=_chosen(sweep),
         unit=shown.suffix,
         x_range=_swept_range(sweep),
-        left_out=[point.value for point in _finite(sweep) if point.value not in drawn | elsewhere],
-        remark=not_drawn(sweep, names),
+        left_out=[value for value in _on_the_scale(sweep) if value not in drawn | elsewhere],
+        remark=" ".join(filter(None, (at_infinity(sweep), not_drawn(sweep, names)))),
     )
 
 
@@ -70,15 +80,14 @@ def _series(sweep: Sweep, name: str, names: Sequence[str], factor: int) -> Serie
 
 def _swept_range(sweep: Sweep) -> Range:
     """The same for all charts, whatever can be drawn in them."""
-    return padded([point.value for point in _finite(sweep)] or [0.0], 0.03)
+    return padded(_on_the_scale(sweep) or [0.0, 1.0], 0.03)
 
 
-def _finite(sweep: Sweep) -> list[Point]:
-    """All values but an infinite prior: that is the original, which is drawn as a level."""
-    return [point for point in sweep.points if math.isfinite(point.value)]
+def _on_the_scale(sweep: Sweep) -> list[float]:
+    return [point.value for point in sweep.points if math.isfinite(point.value)]
 
 
-def _drawn_choice(sweep: Sweep) -> float | None:
+def _chosen(sweep: Sweep) -> float | None:
     return sweep.chosen if math.isfinite(sweep.chosen) else None
 
 
@@ -102,7 +111,7 @@ def _about(point: Point) -> str:
 
 def _gain_chart(sweep: Sweep) -> list[Chart]:
     """Every value against the original on the same images, close enough to see what is beyond noise; if any."""
-    marks = [mark for point in _finite(sweep) if (mark := _gain_mark(sweep, point))]
+    marks = [mark for p in sweep.points if math.isfinite(p.value) and (mark := _gain_mark(sweep, p))]
     if all(mark.x == sweep.original for mark in marks):
         return []
     direction = "higher" if sweep.higher_is_better else "lower"
@@ -116,10 +125,11 @@ def _gain_chart(sweep: Sweep) -> list[Chart]:
         f"Change in {shown.label}{counted_in}",
         sweep.axis,
         [series],
-        chosen=_drawn_choice(sweep),
+        chosen=_chosen(sweep),
         x_range=_swept_range(sweep),
         y_range=_close_up(marks, sweep.higher_is_better),
-        left_out=[point.value for point in _finite(sweep) if point.value not in drawn],
+        left_out=[value for value in _on_the_scale(sweep) if value not in drawn],
+        remark=at_infinity(sweep),
     )
     return [chart]
 
@@ -210,7 +220,7 @@ def _facts(sweep: Sweep) -> list[tuple[str, Any]]:
 
 def _image_counts(sweep: Sweep) -> str:
     choosing = f"{sweep.choosing_images:,} to choose on"
-    return f"{choosing}, {sweep.confirming_images:,} held back to confirm" if sweep.confirming_images else choosing
+    return f"{choosing}, {sweep.confirming_images:,} held out to confirm" if sweep.confirming_images else choosing
 
 
 def _numbers(values: tuple[float, ...]) -> str:

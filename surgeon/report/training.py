@@ -209,8 +209,10 @@ def _headline(result: FineTuning) -> list[str]:
     """How good the network is, on which images, and how sure that is."""
     metrics = result.test or result.validation
     interval = f"95%: {metrics.accuracy_low:.2%} to {metrics.accuracy_high:.2%}"
-    which = "that nothing was chosen by" if result.test else "that it was not trained on; there are no test images"
-    said = [f"{heading(_accuracy(result))} ({interval}) on {count(metrics.images, 'image')} {which}."]
+    which = "test" if result.test else "validation"
+    said = [f"{heading(_accuracy(result))} ({interval}) on {count(metrics.images, f'{which} image')}."]
+    if not result.test:
+        said.append("There are no test images.")
     if metrics.nan_images:
         said.append(f"The outputs for {count(metrics.nan_images, 'image')} are not numbers and count as wrong.")
     return said
@@ -251,6 +253,8 @@ def _facts(result: FineTuning) -> list[tuple[str, str]]:
 
 
 def _image_counts(result: FineTuning) -> str:
-    validation = f"{result.validation_images:,} {'held back ' if result.held_back else ''}to validate on"
-    test = f"{result.test_images:,} to test on" if result.test_images else "none to test on"
-    return f"{result.train_images:,} to train on, {validation}, {test}"
+    validation = (
+        f"{result.validation_images:,} validation{' (a tenth of the training images)' if result.held_back else ''}"
+    )
+    test = f"{result.test_images:,} test" if result.test_images else "no test images"
+    return f"{result.train_images:,} training, {validation}, {test}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from surgeon.core.errors import count, listing
 from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation
-from surgeon.metrics import presentation_of
 
 if TYPE_CHECKING:
     from surgeon.models.sources import Preprocessing
@@ -38,6 +37,8 @@ DROPPED = "dropped early: estimated from the images it saw"
 
 def shown(metric_name: str) -> Presentation:
     """How a metric is shown."""
+    from surgeon.metrics import presentation_of  # which loads pydantic
+
     return presentation_of(metric_name)
 
 
@@ -57,10 +58,10 @@ def figure(metric_name: str, value: float | None) -> str:
 
 
 def gain_text(gain: Gain) -> str:
-    """The difference from the original with its interval: `+0.26 points (95%: -0.10 to +0.62), within noise`."""
+    """The difference from the original with its interval: `+0.26 points (95%: -0.10 to +0.62), not significant`."""
     if not math.isfinite(gain.difference):
         return NOT_FINITE
-    noise = ", within noise" if gain.within_noise else ""
+    noise = ", not significant" if gain.within_noise else ""
     return f"{difference(gain.metric, gain.difference)}{unit(gain.metric)} (95%: {interval_text(gain)}){noise}"
 
 
@@ -116,5 +117,5 @@ def verdict(gain: Gain) -> str:
     if math.isnan(gain.difference):
         return NOT_FINITE
     if gain.within_noise:
-        return "within noise"
+        return "not significant"
     return "better" if gain.better else "worse"

@@ -6,11 +6,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from surgeon.core.errors import printable
+from surgeon.data.opening import is_known
 from surgeon.data.presets import PRESETS
-from surgeon.data.sources import is_known
 from surgeon.metrics import Metrics, metrics
 from surgeon.models import history
-from surgeon.models.history import Averaged, DataKind, DataSet, Figures, Images, Member, Merged, Recalibrated, Swept
+from surgeon.models.history import (
+    Averaged,
+    AveragedMember,
+    DataKind,
+    DataSet,
+    Figures,
+    Images,
+    Merged,
+    Recalibrated,
+    Swept,
+)
 from surgeon.models.sources import LoadedModel
 from surgeon.results.ensemble import Choice, Ensemble, Restatement
 from surgeon.results.outputs import Merging
@@ -68,9 +78,9 @@ def swept(sweep: Sweep, *, changed: bool, data: DataSet | None = None) -> Swept:
     )
 
 
-def _setting(setting: Setting) -> history.Setting:
+def _setting(setting: Setting) -> history.SweptSetting:
     held_out = figures_of(setting.confirming) if setting.confirming is not None else None
-    return history.Setting(
+    return history.SweptSetting(
         name=setting.name, choosing=figures_of(setting.choosing), held_out=held_out, gains=setting.gains
     )
 
@@ -126,7 +136,7 @@ def averaged(ensemble: Ensemble, members: Iterable[tuple[str, LoadedModel]], sta
     soup, statistics, choice = ensemble.combinations[-1], ensemble.statistics, ensemble.choice
     return Averaged(
         members=tuple(
-            Member(
+            AveragedMember(
                 name=name,
                 base_weights=member.origin.weights.origin,
                 base_sha256=member.origin.weights.sha256,

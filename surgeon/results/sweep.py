@@ -48,14 +48,14 @@ class Setting(Result):
     choosing: Metrics
     """On the images that it was chosen or fitted on."""
     confirming: Metrics | None = None
-    """On images held back, with the temperature fitted on the choosing ones."""
+    """On held-out images, with the temperature fitted on the choosing ones."""
     gains: tuple[Gain, ...] = ()
-    """Over the original, by several metrics; on the images held back if there are any. If several settings were
+    """Over the original, by several metrics; on held-out images if there are any. If several settings were
     measured there, the intervals of all of them together contain the truth 95 times of 100."""
 
     @property
     def reported(self) -> Metrics:
-        """The figures to quote: of the images held back, if there are any."""
+        """The figures to quote: of the held-out images, if there are any."""
         return self.confirming or self.choosing
 
     def gain(self, metric: str) -> Gain | None:
@@ -73,7 +73,7 @@ class Learned(Result):
     gain_choosing: float
     """Setting - original on the images it was fitted on, by the metric of the sweep."""
     gain_confirming: float
-    """The same on the images held back. The gap between the two is overfitting."""
+    """The same on the held-out images. The gap between the two is overfitting."""
 
 
 class Sweep(Result):
@@ -110,7 +110,7 @@ class Sweep(Result):
     temperature: float | None
     """Fitted at the kept setting on the choosing images."""
     temperature_gain: Gain | None = None
-    """What it does to the cross-entropy at that setting, on the images held back if there are any."""
+    """What it does to the cross-entropy at that setting, on held-out images if there are any."""
     summary: tuple[str, ...]
     """What it all means, in sentences."""
     choosing_images: int

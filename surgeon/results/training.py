@@ -73,7 +73,7 @@ class FineTuning(Result):
     sweeps: tuple[str, ...] = ()
     """The folders of the sweeps that it was chosen by, within that of the run."""
     test: Metrics | None
-    """Of the checkpoint, with its settings, on test images that nothing was chosen by."""
+    """Of the checkpoint, with its settings, on test images, on which nothing was chosen."""
     tta: str | None = None
     snapshots: tuple[str, ...] = ()
     device: str

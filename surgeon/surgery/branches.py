@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.core.private import hooks_of, remove_hooks
-from surgeon.layers.branches import Branch, Router
+from surgeon.layers.router import Branch, Router
 from surgeon.layers.statistics import Statistics, share_within_groups
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.history import Merged

@@ -27,7 +27,7 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Request(Frozen):
+class RewriteRequest(Frozen):
     """One rewrite as asked for: `name[@SELECTOR][:key=value,...]`."""
 
     name: str
@@ -35,7 +35,7 @@ class Request(Frozen):
     selector: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Request:
+    def parse(cls, text: str) -> RewriteRequest:
         head, options = parse_spec(text)
         name, _, selector = head.partition("@")
         if not name:
@@ -179,9 +179,9 @@ class ResolvedPlan(Frozen):
         )  # fmt: skip
 
 
-def inserts_among(rewrites: Sequence[str]) -> tuple[list[Request], list[Request]]:
+def inserts_among(rewrites: Sequence[str]) -> tuple[list[RewriteRequest], list[RewriteRequest]]:
     """Requests for rewrites, and those for inserts that go by the name of a rewrite, with what it stands for."""
-    requests = [Request.parse(text) for text in rewrites]
+    requests = [RewriteRequest.parse(text) for text in rewrites]
     known = aliases()
     units = []
     for request in requests:
@@ -199,7 +199,7 @@ def check_requests(rewrites: Sequence[str], units: Sequence[str]) -> None:
         if request.name in inserts:
             raise SurgeonError(f"{request.name!r} is an insert.", f"Write --insert {request.name}.")
         norms[request.name].configure(request.options)
-    for request in (*aliased, *map(Request.parse, units)):
+    for request in (*aliased, *map(RewriteRequest.parse, units)):
         if request.name in norms:
             raise SurgeonError(f"{request.name!r} is a rewrite of norm layers.", f"Write --bn {request.name}.")
         inserts[request.name].configure(request.options)
@@ -207,8 +207,8 @@ def check_requests(rewrites: Sequence[str], units: Sequence[str]) -> None:
 
 def resolve(
     model: nn.Module,
-    rewrites: Sequence[Request],
-    units: Sequence[Request],
+    rewrites: Sequence[RewriteRequest],
+    units: Sequence[RewriteRequest],
     layers: str | None = None,
     inputs: tuple[Any, ...] | None = None,
 ) -> ResolvedPlan:
@@ -223,7 +223,7 @@ def resolve(
     return ResolvedPlan(operations=operations, insertions=resolve_insertions(model, units, inputs))
 
 
-def resolve_plan(model: nn.Module, requests: Sequence[Request], layers: str | None = None) -> ResolvedPlan:
+def resolve_plan(model: nn.Module, requests: Sequence[RewriteRequest], layers: str | None = None) -> ResolvedPlan:
     """Decide for each layer what happens to it, or say why that cannot be."""
     if not requests:
         raise SurgeonError("No rewrite was asked for.", f"Choose one (--bn): {listing(norms, 'or')}.")
@@ -248,7 +248,7 @@ def resolve_plan(model: nn.Module, requests: Sequence[Request], layers: str | No
     return ResolvedPlan(operations=tuple(operations))
 
 
-def _candidates(model: nn.Module, requests: Sequence[Request]) -> list[NormLayer]:
+def _candidates(model: nn.Module, requests: Sequence[RewriteRequest]) -> list[NormLayer]:
     from surgeon.surgery import adapters
 
     batch_norms = adapters.batch_norm_layers(model)
@@ -311,7 +311,7 @@ def _refuse_conflicts(configs: Iterable[str]) -> None:
             owners[phase] = name
 
 
-def _options_per_layer(request: Request, layers: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _options_per_layer(request: RewriteRequest, layers: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Spread options that were given per layer: a mapping from selectors, or one value per layer."""
     spread = {name: dict(request.options) for name in layers}
     for key, value in request.options.items():

@@ -19,7 +19,7 @@ from surgeon.models.sources import BaseWeights, LoadedModel, example_inputs
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, install_everywhere
 from surgeon.surgery.inserting import taken_out
-from surgeon.surgery.plan import Insertion, Request, ResolvedPlan, inserts_among, resolve
+from surgeon.surgery.plan import Insertion, ResolvedPlan, RewriteRequest, inserts_among, resolve
 from surgeon.surgery.references import refusing_replaced_layers
 
 
@@ -28,7 +28,7 @@ def plan_surgery(
 ) -> ResolvedPlan:
     """What the given specs would do to a network, layer by layer."""
     requests, units = inserts_among(rewrites)
-    units += [Request.parse(text) for text in inserts]
+    units += [RewriteRequest.parse(text) for text in inserts]
     return resolve(loaded.model, requests, units, layers, example_inputs(loaded.origin))
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import ExitCode, SurgeonError, count
 from surgeon.core.private import BatchNorm
-from surgeon.layers.branches import Branch
+from surgeon.layers.router import Branch
 from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import Statistics, mix, pool, wide
 from surgeon.layers.surgical import SurgicalNorm, is_whole_layer, surgical_layers

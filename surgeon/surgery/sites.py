@@ -19,7 +19,7 @@ from surgeon.inserts.base import RESIDUAL
 from surgeon.layers.running import evaluate_once
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.inserting import Probe, put
-from surgeon.surgery.plan import Insertion, Place, Request, ResolvedPlan, Unit
+from surgeon.surgery.plan import Insertion, Place, ResolvedPlan, RewriteRequest, Unit
 from surgeon.surgery.residual import original_class, residual_blocks
 
 Site = tuple[str, Place]
@@ -39,7 +39,7 @@ _STAGES = [
 
 
 def resolve_insertions(
-    model: nn.Module, requests: Sequence[Request], inputs: tuple[Any, ...] | None
+    model: nn.Module, requests: Sequence[RewriteRequest], inputs: tuple[Any, ...] | None
 ) -> tuple[Insertion, ...]:
     """Decide where units go, or say why they cannot; with inputs, one evaluation proves it."""
     earlier: ResolvedPlan | None = getattr(model, "surgery", None)

@@ -24,12 +24,12 @@ from surgeon.data.seeding import seed_from, seeded
 FEWEST_IMAGES = 2
 """With which BatchNorm can take statistics."""
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """Epoch and index of an image."""
 
 
 @dataclass(frozen=True)
-class Order(Sampler[list[Place]]):
+class Order(Sampler[list[Position]]):
     """The images of every step: each epoch in a new order, without a smaller last batch.
 
     Of several processes, each takes its stretch of every batch.
@@ -50,7 +50,7 @@ class Order(Sampler[list[Place]]):
     def __len__(self) -> int:
         return self.steps - self.first_step
 
-    def __iter__(self) -> Iterator[list[Place]]:
+    def __iter__(self) -> Iterator[list[Position]]:
         share = self.batch_size // self.processes
         of_epoch, order = -1, np.empty(0, dtype=np.int64)
         for step in range(self.first_step, self.steps):
@@ -86,7 +86,7 @@ class AugmentedImages(Dataset[_Example | UnreadableImageError]):
         self.augmentations = augmentations
         self.seed = seed
 
-    def __getitem__(self, place: Place) -> _Example | UnreadableImageError:
+    def __getitem__(self, place: Position) -> _Example | UnreadableImageError:
         epoch, index = place
         try:
             image = self.image_set.image(index)

@@ -207,8 +207,8 @@ class Trainer:
         """Whether it is so in any process: all of them have to stop, save or fail at the same step."""
         if self.processes.count == 1:
             return here
-        told = torch.tensor(float(here), device=self.accelerator.device)
-        return bool(self.accelerator.reduce(told) > 0)
+        anywhere = torch.tensor(float(here), device=self.accelerator.device)
+        return bool(self.accelerator.reduce(anywhere) > 0)
 
     def _refuse_nan(self, loss: float, batch: TrainingBatch) -> None:
         if math.isfinite(loss):

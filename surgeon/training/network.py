@@ -93,7 +93,7 @@ def _copy_fitting(trained: nn.Module, fresh: nn.Module) -> None:
             mine[name].copy_(tensor)
 
 
-def convert(loaded: LoadedModel, recipe: Recipe) -> None:
+def apply_rewrites(loaded: LoadedModel, recipe: Recipe) -> None:
     """Apply the recipe's rewrites."""
     if recipe.bn or recipe.insert:
         rewrite(loaded, plan_surgery(loaded, recipe.bn, recipe.layers, recipe.insert))

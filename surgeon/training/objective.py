@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from surgeon.augment.consistency import jensen_shannon
 from surgeon.augment.pipeline import Augmentation
-from surgeon.layers.branches import Branch
+from surgeon.layers.router import Branch
 from surgeon.layers.units import TrainingUnit, training_units
 from surgeon.surgery.branches import branch
 

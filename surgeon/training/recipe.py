@@ -106,8 +106,8 @@ def _check_optimizer(name: str) -> None:
         get_optimizer_class(name)
     except (AssertionError, ImportError):
         package = str(optimizer.opt_class).partition(".")[0]
-        told = f"The optimiser {name!r} needs an NVIDIA GPU and the package {package}, which are not both here."
-        raise SurgeonError(told, common) from None
+        sentence = f"The optimiser {name!r} needs an NVIDIA GPU and the package {package}, which are not both here."
+        raise SurgeonError(sentence, common) from None
 
 
 Rewrites = Annotated[tuple[Annotated[str, _refused_by(_check_rewrite)], ...], BeforeValidator(_as_list)]
@@ -141,7 +141,7 @@ class Recipe(BaseModel):
         0.0, "Weight of the consistency loss over a clean and two augmented copies, as in AugMix; 0: none.", ge=0
     )
 
-    train_images: int | None = key(None, "Use only so many training images, each class in its share.", ge=2)
+    train_images: int | None = key(None, "Stratified subset of N training images.", ge=2)
     epochs: int = key(10, "Passes over the training images.", ge=1)
     batch_size: int | None = key(None, "Images per step, over all processes; default: 64, or fewer for few.", ge=2)
     accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)
@@ -198,8 +198,8 @@ class Recipe(BaseModel):
             keys = {"warmup_epochs", "epochs", "snapshots"}
             yield keys, f"warmup_epochs={self.warmup_epochs:g} leaves no epoch for training"
         if self.unmixed_epochs > self.epochs:
-            told = f"unmixed_epochs={self.unmixed_epochs} is more than epochs={self.epochs}"
-            yield {"unmixed_epochs", "epochs"}, told
+            sentence = f"unmixed_epochs={self.unmixed_epochs} is more than epochs={self.epochs}"
+            yield {"unmixed_epochs", "epochs"}, sentence
         if self.only and self.freeze:
             yield {"only", "freeze"}, "only and freeze exclude each other"
         if self.consistency:
@@ -289,11 +289,11 @@ def check_recipe(content: Mapping[str, Any], name: str) -> Recipe:
         more = len(found) - len(problems)
         wrong = {str(details["loc"][0]) for details in found}
         recipe = Recipe.model_validate({key: value for key, value in content.items() if str(key) not in wrong})
-    problems += [told for keys, told in recipe.contradictions() if not keys & wrong]
+    problems += [sentence for keys, sentence in recipe.contradictions() if not keys & wrong]
     if problems:
-        told = "; ".join([*problems, f"and {more:,} more"] if more else problems)
+        sentence = "; ".join([*problems, f"and {more:,} more"] if more else problems)
         raise SurgeonError(
-            f"{count(len(problems) + more, 'problem')} in {name}: {told}{'' if told.endswith('?') else '.'}",
+            f"{count(len(problems) + more, 'problem')} in {name}: {sentence}{'' if sentence.endswith('?') else '.'}",
             f"Keys: {listing(Recipe.model_fields, limit=8)}; see `surgeon recipe keys`.",
         )
     return recipe

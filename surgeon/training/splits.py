@@ -1,4 +1,4 @@
-"""The images to train on, those to choose by, and those that are looked at once, at the very end."""
+"""The images to train on, those to validate on, and those that are looked at once, at the very end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.images import ImageSet
-from surgeon.data.sources import WHOLE
-from surgeon.data.splits import limit
+from surgeon.data.opening import WHOLE
+from surgeon.data.stratified import limit
 from surgeon.measuring.choosing import hold_back, open_split
 from surgeon.measuring.preparation import InferenceRequest, open_images
 

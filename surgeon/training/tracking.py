@@ -37,9 +37,9 @@ def tracking(trainer: Trainer, tool: str | None, recipe: Recipe) -> Iterator[Non
     if tool is None:
         yield
         return
-    accelerator, told = trainer.accelerator, trainer.watcher
+    accelerator, watcher = trainer.accelerator, trainer.watcher
     accelerator.init_trackers(CURVES, config={k: str(v) for k, v in recipe.model_dump().items()})
-    trainer.watcher = _Tracked(told, accelerator)
+    trainer.watcher = _Tracked(watcher, accelerator)
     try:
         yield
     finally:

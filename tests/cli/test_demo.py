@@ -24,7 +24,7 @@ def test_example_weighting_helps(played: tuple[Outcome, Path]) -> None:
     assert tuple(curve) == ALPHAS
     assert told["chosen"] > 0
     assert curve[told["chosen"]] == min(curve.values()) < 0.8 * curve[0.0]
-    # and on images that took no part in the choice
+    # and on held-out images
     plain, chosen = (setting["confirming"] for setting in told["settings"])
     assert chosen["cross_entropy"] < 0.8 * plain["cross_entropy"]
     assert chosen["accuracy"] >= plain["accuracy"] > 0.9
@@ -54,7 +54,7 @@ def test_is_for_people_by_default(here: Path) -> None:
     assert "cross-entropy by alpha" in outcome.stderr
     assert "● chosen" in outcome.stderr
     assert "original network" in outcome.stdout
-    assert "on images that took no part in the choice" in outcome.stderr
+    assert "on held-out images" in outcome.stderr
     assert [folder.name for folder in here.iterdir()] == ["surgeon-demo"]
 
 

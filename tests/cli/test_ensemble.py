@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 import surgeon
 from surgeon.commands.ensemble import operation
 from surgeon.data.digits import load_digits
-from surgeon.data.splits import halves
+from surgeon.data.stratified import halves
 from surgeon.results import Ensemble
 from tests.cli.running import contents, document, done, invoke, refusal
 

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 import surgeon
 from surgeon.data.digits import load_digits
-from surgeon.data.splits import halves
+from surgeon.data.stratified import halves
 from surgeon.metrics import metrics, register
 from surgeon.report.wording import label
 from tests.cli.running import done, refusal
@@ -122,7 +122,7 @@ def test_a_checkpoint_with_the_temperature_is_in_the_run_folder(tmp_path: Path) 
     told = evaluation("digits-resnet8", "--data", "digits", "--temperature", "-o", tmp_path / "run")
     assert told["checkpoint"] == str(tmp_path / "run" / "checkpoint")
     assert told["split"] == "validation", "not what the test images are measured with afterwards"
-    assert "is stored: its gain is beyond noise" in told["decision"]
+    assert "is stored: its gain is significant" in told["decision"]
     again = evaluation(told["checkpoint"], "--data", "digits", "--split", "validation")["metrics"]
     assert again["cross_entropy"] == pytest.approx(told["metrics"]["scaled_cross_entropy"], rel=1e-5)
     assert again["temperature"] == pytest.approx(1, abs=1e-3)
@@ -151,7 +151,7 @@ def test_a_temperature_is_fitted_on_test_images_only_with_a_warning(tmp_path: Pa
 def test_a_temperature_is_judged_on_the_half_that_was_held_back(folder: Path, tmp_path: Path) -> None:
     """Against the formula: fitted on one half of the images, its gain is that of the other half."""
     told = evaluation("digits-resnet8", "--data", folder, "--temperature", "-o", tmp_path / "run")
-    assert "half of its images choose and the other half is held back" in told["warnings"][0]
+    assert "half of its images choose and the other half is held out" in told["warnings"][0]
     evaluation("digits-resnet8", "--data", folder, "--save-logits", tmp_path / "logits.safetensors")
     saved = load_file(tmp_path / "logits.safetensors")
     logits, labels = saved["logits"].double(), saved["labels"]

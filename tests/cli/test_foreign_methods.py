@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from surgeon.augment.base import augments
-from surgeon.augment.pipeline import build
+from surgeon.augment.pipeline import build_augmentation
 from surgeon.checkpoint import open_model
 from surgeon.inserts import inserts
 from surgeon.models.sources import Preprocessing
@@ -175,7 +175,9 @@ def test_their_unit_mixes_the_targets() -> None:
 
 
 def test_their_unit_takes_the_partners_of_their_mix() -> None:
-    augmentation = build(["their-stripes"], Preprocessing(input_size=(3, 8, 8), mean=(0.5,) * 3, std=(0.5,) * 3))
+    augmentation = build_augmentation(
+        ["their-stripes"], Preprocessing(input_size=(3, 8, 8), mean=(0.5,) * 3, std=(0.5,) * 3)
+    )
     model, unit = with_swap()
     Objective(model, (augmentation,), 4)(model, (IMAGES,), LABELS, True, torch.Generator().manual_seed(3))
     (stripes,) = augmentation.mixing

@@ -27,5 +27,5 @@ def test_without_data_no_gates_are_shown() -> None:
 
 
 def test_refusals() -> None:
-    assert "no mode layers" in refusal("inspect", "digits-resnet8", *DIGITS)
+    assert "no mode or mode-group layers" in refusal("inspect", "digits-resnet8", *DIGITS)
     assert "there is no --data" in refusal("inspect", "digits-resnet8", "--limit", 5)

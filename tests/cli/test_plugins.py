@@ -187,7 +187,7 @@ def test_a_package_without_readable_entry_points_does_not_hide_others(tmp_path: 
     outcome = install(packages, "their-surgeon", SOURCE.read_text("utf-8"))("ls", "norms", "--json")
     assert outcome.code == 0
     assert "their-rising" in [norm["name"] for norm in json.loads(outcome.stdout)]
-    assert "entry points of the package sick-package were left out" in outcome.stderr
+    assert "entry points of the package sick-package cannot be read and were left out" in outcome.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["convert", "--help"]])

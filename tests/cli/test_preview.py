@@ -11,7 +11,7 @@ from PIL import Image
 
 from surgeon.augment.base import Kind, augments
 from surgeon.commands import preview
-from surgeon.report.gallery import CAPTION_SIZE, Gallery, Row, Share, Tile, draw_gallery, shortened
+from surgeon.report.gallery import CAPTION_SIZE, Gallery, LabelShare, Row, Tile, cut_to_width, draw_gallery
 from tests.cli.running import contents, done, refusal
 
 
@@ -97,7 +97,7 @@ def test_the_bar_tells_what_the_soft_targets_say() -> None:
         own = round(tile.label[0].weight * 8)
         assert np.array_equal(tile.pixels[:, :own], image.pixels[:, :own])
         if partner is not None:
-            assert partner.label[0] == Share(tile.label[1].name, 1.0, 1)
+            assert partner.label[0] == LabelShare(tile.label[1].name, 1.0, 1)
             assert np.array_equal(tile.pixels[:, own:], partner.pixels[:, own:])
 
 
@@ -164,8 +164,8 @@ def test_small_pictures_are_enlarged_without_blur(tmp_path: Path) -> None:
 
 
 def test_long_names_are_cut_to_the_width() -> None:
-    assert shortened("rose", 192) == "rose"
-    cut = shortened("52% a flower with a very long name indeed, longer than fits", 192)
+    assert cut_to_width("rose", 192) == "rose"
+    cut = cut_to_width("52% a flower with a very long name indeed, longer than fits", 192)
     assert cut.endswith("…")
     assert 15 < len(cut) < 40
-    assert shortened("any", 0, CAPTION_SIZE) == "…"
+    assert cut_to_width("any", 0, CAPTION_SIZE) == "…"

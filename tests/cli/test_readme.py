@@ -119,12 +119,12 @@ def test_everything_that_can_be_added_in_one_file(tmp_path: Path) -> None:
     use = """
 import clipped, darker, dimmed, scaled_noise, sure_mistakes, torch, surgeon
 from PIL import Image
-from surgeon.augment.pipeline import build
+from surgeon.augment.pipeline import build_augmentation
 from surgeon.models.sources import Preprocessing
 network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
 print(surgeon.convert(network, "clipped", limit=1.0))
 print(surgeon.convert(network, "scaled-noise:site=1", inputs=(torch.randn(2, 3, 8, 8),)))
-(dim,) = build(["dimmed:least=0.2"], Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,))).image
+(dim,) = build_augmentation(["dimmed:least=0.2"], Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,))).image
 assert dim(Image.new("L", (8, 8), 200)).getpixel((0, 0)) < 200
 logits = torch.tensor([[9.0, 0, 0], [0, 9.0, 0], [0.1, 0, 0]])
 network = torch.nn.Identity()

@@ -110,7 +110,7 @@ def test_confirming_reports_on_images_that_took_no_part() -> None:
     assert {gain["images"] for gain in chosen["gains"]} == {224}
     assert chosen["confirming"]["temperature"] == chosen["choosing"]["temperature"] == found["temperature"]
     assert found["image_forwards"] == 9 * 225 + 2 * 224
-    assert "took no part in the choice" in found["summary"][0]
+    assert "held-out images" in found["summary"][0]
 
 
 def test_another_split_confirms() -> None:
@@ -243,7 +243,7 @@ def test_learned_alphas_are_told_and_applied(option: str, tmp_path: Path) -> Non
     name = f"alpha {option.removeprefix('--').replace('-', ' ')}"
     original, fitted = setting(found, "original"), setting(found, name)
     assert fitted["choosing"]["cross_entropy"] < original["choosing"]["cross_entropy"]
-    assert any("overfitting" in sentence for sentence in found["summary"])
+    assert any("Overfitting" in sentence for sentence in found["summary"])
     stored = {
         layer: rewrites["example-weighted"]["alpha"]
         for layer, rewrites in operations(tmp_path / "out" / "checkpoint").items()
@@ -264,7 +264,7 @@ def test_a_gain_within_noise_is_not_stored_unless_forced(tmp_path: Path) -> None
     """What is left is the original, also for who wants timm's form."""
     found = document(*QUICK, "--apply", "-o", tmp_path / "out")
     assert (found["best"], found["kept"]) == ("alpha 0.4", "original")
-    assert "alpha 0.4 is not stored: its gain is within noise, cross-entropy -0.0" in found["decision"]
+    assert "alpha 0.4 is not stored: its gain is not significant, cross-entropy -0.0" in found["decision"]
     folder = tmp_path / "out" / "checkpoint"
     assert {rewrites["example-weighted"]["alpha"] for rewrites in operations(folder).values()} == {0.0}
     options = ("--limit", 60, "--batch-size", 16)
@@ -278,7 +278,7 @@ def test_a_gain_within_noise_is_not_stored_unless_forced(tmp_path: Path) -> None
     assert "Checkpoint (original)" in told
     forced = document(*QUICK, "--force", "-o", tmp_path / "out")
     assert forced["kept"] == "alpha 0.4"
-    assert "is stored because of --force, although its gain is within noise" in forced["decision"]
+    assert "is stored because of --force, although its gain is not significant" in forced["decision"]
     assert {rewrites["example-weighted"]["alpha"] for rewrites in operations(folder).values()} == {0.4}
 
 
@@ -316,7 +316,7 @@ def test_without_validation_images_half_is_held_back(tmp_path: Path) -> None:
     data = write_digits(tmp_path / "data" / "test").parent
     found = document("sweep", "digits-resnet8", "--data", data, "--alpha", "0,0.4")
     assert (found["split"], found["choosing_images"], found["confirming_images"]) == ("test", 20, 20)
-    assert "half of its test images choose and the other half is held back" in found["warnings"][0]
+    assert "half of its test images choose and the other half is held out" in found["warnings"][0]
     assert "cannot confirm" in refusal("sweep", "digits-resnet8", "--data", data, "--confirm-split", "test")
 
 
@@ -325,7 +325,7 @@ def test_without_validation_images_half_is_held_back(tmp_path: Path) -> None:
 
 def test_one_image_says_nothing_and_says_so() -> None:
     outcome = done(*DIGITS_ONE)
-    assert "unbounded), within noise" in outcome.stdout
+    assert "unbounded), not significant" in outcome.stdout
     found = document(*DIGITS_ONE)
     assert point(found, 0.4)["gain"]["low"] == "-Infinity"
     assert Sweep.model_validate(found).points[1].gain.within_noise

@@ -25,7 +25,7 @@ from surgeon.norms import NormVariant, Phase, norms
 from surgeon.surgery.adapters import NormLayer, to_surgical
 from surgeon.surgery.apply import convert
 from surgeon.surgery.branches import branch
-from surgeon.surgery.plan import Request
+from surgeon.surgery.plan import RewriteRequest
 from tests.helpers import randn, randomise, small_images, small_resnet
 from tests.pairs import by_cases, covering_cases, in_pairs
 
@@ -40,10 +40,14 @@ def spec_text(name: str, options: dict[str, Any]) -> str:
 
 
 def lively_specs(variant: NormVariant) -> Iterator[str]:
-    """A variant at settings that show on small tensors: groups of 3, the top of a swept range, every choice."""
+    """A variant at settings that show on small tensors: groups of 3, the far end of a swept range, every choice."""
     fields = variant.config.model_fields
     sweeps = {key: (field.json_schema_extra or {}).get("sweep") for key, field in fields.items()}
-    options = {key: sweep[1] for key, sweep in sweeps.items() if sweep}
+    identity = {} if variant.identity is None else variant.identity(SurgicalNorm(CHANNELS))
+    options = {
+        key: low if identity.get(key) == math.inf else high
+        for key, (low, high) in ((key, sweep) for key, sweep in sweeps.items() if sweep)
+    }
     options |= {key: 3 for key, field in fields.items() if type(field.default) is int}
     choices = {
         key: get_args(field.annotation) for key, field in fields.items() if get_origin(field.annotation) is Literal
@@ -54,7 +58,7 @@ def lively_specs(variant: NormVariant) -> Iterator[str]:
 
 
 def variants(specs: Specs) -> list[NormVariant]:
-    return [norms[Request.parse(spec).name] for spec in specs]
+    return [norms[RewriteRequest.parse(spec).name] for spec in specs]
 
 
 def phases(specs: Specs) -> set[Phase]:
@@ -76,13 +80,17 @@ COMPOSED: list[Specs] = [
     ("split", "ghost:size=3"),
     ("split", "example-weighted:alpha=0.3"),
     ("split", "ghost:size=3", "example-weighted:alpha=0.3"),
+    ("ghost:size=3", "instance-aware:k=1.0,weight=0.7"),
+    ("instance-aware:k=1.0,weight=0.7", "example-weighted:alpha=0.3"),
+    ("batch-group:channel_groups=3,examples_per_group=3", "instance-aware:k=1.0,weight=0.7"),
+    ("split", "instance-aware:k=1.0,weight=0.7"),
 ]
 EVERY = SINGLE + COMPOSED
 every_rewrite = pytest.mark.parametrize("specs", EVERY, ids=" + ".join)
 every_rewrite_of_inference_alone = pytest.mark.parametrize(
     "specs", [specs for specs in EVERY if Phase.TRAINING not in phases(specs)], ids=" + ".join
 )
-SPLITS = [specs for specs in EVERY if Request.parse(specs[0]).name == "split"]
+SPLITS = [specs for specs in EVERY if RewriteRequest.parse(specs[0]).name == "split"]
 every_split = pytest.mark.parametrize("specs", SPLITS, ids=" + ".join)
 every_variant = pytest.mark.parametrize("name", list(norms))
 
@@ -130,7 +138,7 @@ def make(kind: str = "2d") -> tuple[nn.Module, Tensor]:
 def identity_specs(specs: Specs, layer: nn.Module) -> Specs:
     """The same rewrites at the settings where they must equal the original in evaluation."""
     result = []
-    for request in map(Request.parse, specs):
+    for request in map(RewriteRequest.parse, specs):
         identity = norms[request.name].identity
         if identity is None:
             pytest.skip(f"{request.name} has no identity setting")

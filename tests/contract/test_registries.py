@@ -10,18 +10,20 @@ from typing import Any
 import pytest
 
 from surgeon.cli import completion
-from surgeon.commands.listing import KINDS, Kind, document, documents, sweepable
+from surgeon.commands.listing import REGISTRIES, ListedRegistry, document, documents, sweepable
 from surgeon.core.entry import Entry
 from surgeon.core.errors import SurgeonError
 from surgeon.metrics import in_order, metrics, register
 from surgeon.views import views
 
 HOOKS = Path(__file__).parents[2] / "docs" / "hooks"
-ALL = [pytest.param(kind, entry, id=f"{kind.name} {entry.name}") for kind in KINDS.values() for entry in kind.entries]
+ALL = [
+    pytest.param(kind, entry, id=f"{kind.name} {entry.name}") for kind in REGISTRIES.values() for entry in kind.entries
+]
 
 
 @pytest.mark.parametrize(("kind", "entry"), ALL)
-def test_an_entry_says_what_it_is(kind: Kind, entry: Entry[Any]) -> None:
+def test_an_entry_says_what_it_is(kind: ListedRegistry, entry: Entry[Any]) -> None:
     assert isinstance(entry, Entry)
     assert (entry.noun, entry.listed) == (kind.registry.kind, kind.name)
     assert entry.summary.endswith(".")
@@ -30,7 +32,7 @@ def test_an_entry_says_what_it_is(kind: Kind, entry: Entry[Any]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "entry"), ALL)
-def test_its_options_are_checked(kind: Kind, entry: Entry[Any]) -> None:
+def test_its_options_are_checked(kind: ListedRegistry, entry: Entry[Any]) -> None:
     config = entry.configure({})
     assert entry.configure(config.model_dump()) == config
     with pytest.raises(SurgeonError, match=f"The {entry.noun} '{entry.name}' has no option 'colour'"):
@@ -41,8 +43,8 @@ def test_its_options_are_checked(kind: Kind, entry: Entry[Any]) -> None:
         assert f"surgeon ls {kind.name}" in caught.value.hint
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_kind_is_listed_completed_and_documented(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", REGISTRIES.values(), ids=REGISTRIES)
+def test_a_kind_is_listed_completed_and_documented(kind: ListedRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(HOOKS))
     overview = importlib.import_module("tables").TABLES[kind.name](None)
     names = [entry.name for entry in kind.entries]
@@ -56,7 +58,7 @@ def test_what_can_be_swept_is_a_number_within_its_bounds() -> None:
     for name, ends in sweepable().items():
         rewrite, _, option = name.partition(".")
         for end in ends:
-            assert getattr(KINDS["norms"].registry[rewrite].configure({option: end}), option) == end
+            assert getattr(REGISTRIES["norms"].registry[rewrite].configure({option: end}), option) == end
 
 
 def test_metrics_are_shown_in_one_order() -> None:

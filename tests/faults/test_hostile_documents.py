@@ -19,7 +19,7 @@ from surgeon.checkpoint import open_model
 from surgeon.commands.publish import check_card
 from surgeon.core.bounded_yaml import parse_yaml
 from surgeon.core.errors import SurgeonError
-from surgeon.data.sources import open_data
+from surgeon.data.opening import open_data
 from surgeon.measuring.journal import Journal
 from surgeon.training.recipe import load_recipe
 from tests.cli.running import invoke, refusal

@@ -19,7 +19,7 @@ from surgeon.checkpoint import open_model
 from surgeon.checkpoint.card import addressed, model_card
 from surgeon.checkpoint.card_header import card_metadata
 from surgeon.checkpoint.record import Surgery, read_surgery
-from surgeon.models.history import DataKind, DataSet, Earlier, Member, Saved, Step
+from surgeon.models.history import AveragedMember, DataKind, DataSet, Earlier, Saved, Step
 from surgeon.models.sources import BaseWeights, ModelSource
 from tests.cli.running import done
 from tests.cli.test_finetune import folder_of
@@ -50,7 +50,9 @@ def test_a_card_shows_names_as_they_are(place: str, record: Surgery) -> None:
         "architecture": {"source": ModelSource(library="timm", architecture=EVIL)},
         "hash": {"base_weights": BaseWeights(origin="x", sha256=EVIL)},
         "trained on": {"history": (fine_tuned(DataSet(name=EVIL, kind=DataKind.FILES)),)},
-        "member": {"history": (averaged(()).model_copy(update={"members": (Member(name=EVIL, base_weights=EVIL),)}),)},
+        "member": {
+            "history": (averaged(()).model_copy(update={"members": (AveragedMember(name=EVIL, base_weights=EVIL),)}),)
+        },
     }
     text = model_card(EVIL, record.model_copy(update=changes[place]))
     shown = re.sub(r"`[^`\n]*`", "", body(text).replace(r"\`", ""))  # in code, nothing else is markup

@@ -15,8 +15,8 @@ from timm.data import create_transform
 from surgeon.core.errors import SurgeonError
 from surgeon.data.check import check_classes
 from surgeon.data.loaders import batches
-from surgeon.data.sources import open_data
-from surgeon.data.splits import limit
+from surgeon.data.opening import open_data
+from surgeon.data.stratified import limit
 from surgeon.data.transforms import Transform, normalise
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into
@@ -104,7 +104,7 @@ MEMORY = """
 import resource, sys, numpy as np, datasets
 datasets.config.HF_DATASETS_CACHE = sys.argv[3]
 from surgeon.data.loaders import batches
-from surgeon.data.sources import open_data
+from surgeon.data.opening import open_data
 from surgeon.models.sources import Preprocessing
 images = open_data(sys.argv[1], "train")
 images = images.subset(np.resize(np.arange(len(images)), int(sys.argv[2])))

@@ -133,6 +133,27 @@ def _double_columns(x: Tensor, *tensors: Tensor) -> list[Tensor]:
     return [t.detach().double().reshape(1, -1, *[1] * (x.dim() - 2)) for t in tensors]
 
 
+def instance_aware(layer: nn.Module, x: Tensor) -> Tensor:
+    """By the options k and weight of the layer; alpha then mixes in the example's own E[x] and E[x^2]."""
+    options = layer.rewrites["instance-aware"]
+    own_mean, own_var = over(x, *positions(x))
+    alpha, mean, var = (columns(t, x) for t in (layer.alpha.double(), layer.running_mean, layer.running_var))
+    count = x[0, 0].numel()
+    corrected_mean = mean + options.weight * shrunk(own_mean - mean, options.k * (var / count) ** 0.5)
+    corrected_var = var
+    if count > 1:
+        corrected_var = var + options.weight * shrunk(own_var - var, options.k * var * (2 / (count - 1)) ** 0.5)
+        corrected_var = torch.maximum(corrected_var, torch.zeros_like(corrected_var))
+    mixed = alpha * own_mean + (1 - alpha) * corrected_mean
+    square = alpha * (own_var + own_mean**2) + (1 - alpha) * (corrected_var + corrected_mean**2)
+    return normalised(x, (mixed, square - mixed**2), layer)
+
+
+def shrunk(d: Tensor, t: Tensor) -> Tensor:
+    """S(d; t): d moved towards 0 by t, and 0 where that would go beyond it."""
+    return torch.where(d > t, d - t, torch.where(d < -t, d + t, torch.zeros_like(d)))
+
+
 def mode_gates(x: Tensor, gate: nn.Module) -> Tensor:
     """(N, K), from the mean over positions."""
     means = over(x, *positions(x))[0].reshape(x.shape[:2])
@@ -207,6 +228,7 @@ Reference = Callable[[nn.Module, Tensor], Tensor]
 
 REFERENCES: dict[str, tuple[Reference, Reference]] = {
     "example-weighted:alpha=0.3": (plain_training, example_weighted),
+    "instance-aware:k=2.0,weight=1.0": (plain_training, instance_aware),
     "ghost:size=3,running=batch": (ghost_of_the_batch, plain_evaluation),
     "ghost:size=3,running=groups": (ghost_of_the_groups, plain_evaluation),
     "batch-group:channel_groups=3,examples_per_group=3": (batch_group_training, batch_group_evaluation),

@@ -118,7 +118,7 @@ def sweep(**changes: Any) -> Sweep:
         "temperature": 1.4,
         "summary": (
             "Alpha 0.3 lowers cross-entropy from 0.3900 to 0.3004 on 900 images that took no part in the choice.",
-            "Accuracy changes by +2.69 points (95%: -0.47 to +5.85), within noise.",
+            "Accuracy changes by +2.69 points (95%: -0.47 to +5.85), not significant.",
             "Temperature scaling alone would reach 0.3520, so most of the gain is more than calibration.",
         ),
         "choosing_images": 1000,

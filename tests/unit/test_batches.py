@@ -59,7 +59,7 @@ BOXES = [{"boxes": torch.zeros(1, 4), "labels": torch.tensor([1])}] * 6
     "batch",
     [
         (IMAGES, LABELS.tolist()),
-        (IMAGES, tuple(np.array(LABELS))),
+        (IMAGES, tuple(LABELS.numpy())),
         (IMAGES.numpy(), LABELS.numpy()),
         [IMAGES, LABELS.to(torch.uint8), "what else a data set gives"],
         {"img": IMAGES, "target": LABELS.int()},

@@ -26,7 +26,12 @@ from tests.cli.running import done
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 HELPERS = {"timing", "real_data"}
-LARGE = {"timm_models": "a longer study", "interval_coverage": "a longer study", "cifar_alpha": "needs its arguments"}
+LARGE = {
+    "timm_models": "a longer study",
+    "interval_coverage": "a longer study",
+    "race_regret": "a longer study",
+    "cifar_alpha": "needs its arguments",
+}
 """What `make bench` leaves out."""
 
 
@@ -179,6 +184,13 @@ def test_interval_coverage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setattr(module, "SIZES", (50,))
     monkeypatch.setattr(sys, "argv", ["interval_coverage.py", "--samples", "2", "--images", "2000"])
     assert "worst of 1 pairs" in ran(module, capsys)
+
+
+def test_race_regret(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("race_regret", monkeypatch, SIZES=(300,))
+    monkeypatch.setattr(module.contest, "RACE", module.contest.RACE)  # which it changes
+    monkeypatch.setattr(sys, "argv", ["race_regret.py", "--samples", "1"])
+    assert "rounds of shares alone" in ran(module, capsys)
 
 
 def test_timm_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import surgeon
 from surgeon.core.errors import SurgeonError
-from surgeon.layers.branches import Branch
+from surgeon.layers.router import Branch
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.axes import LambdaAxis
 from surgeon.surgery.apply import convert

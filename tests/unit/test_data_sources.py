@@ -20,8 +20,8 @@ from PIL import Image
 
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.data.images import ImageSet
+from surgeon.data.opening import open_data
 from surgeon.data.presets import PRESETS
-from surgeon.data.sources import open_data
 from surgeon.models.hub import Reach
 
 PETS = ["cat", "dog", "fox"]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surgeon.core.errors import SurgeonError
-from surgeon.data.splits import halves, limit, per_class
+from surgeon.data.stratified import halves, limit, per_class
 
 label_lists = st.lists(st.integers(0, 7), min_size=1, max_size=200)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from surgeon.core.errors import SurgeonError
 from surgeon.metrics import GROUPS, Metrics, Scores, accumulator, group_of, metrics, packing, summarise
-from surgeon.metrics.temperature import TemperatureSums
+from surgeon.metrics.temperature_fit import TemperatureSums
 from tests.helpers import randn
 from tests.reference.metrics import METRICS
 

@@ -15,13 +15,13 @@ from torchvision.ops import FrozenBatchNorm2d
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.norms import norms
 from surgeon.surgery.apply import convert
-from surgeon.surgery.plan import Operation, Request, ResolvedPlan, Rewrite, resolve_plan
+from surgeon.surgery.plan import Operation, ResolvedPlan, Rewrite, RewriteRequest, resolve_plan
 from surgeon.surgery.selectors import select
 from tests.helpers import SMALL_RESNET_NORMS, Snapshot, small_resnet
 
 
 def resolve(model: nn.Module, *rewrites: str, layers: str | None = None) -> ResolvedPlan:
-    return resolve_plan(model, [Request.parse(text) for text in rewrites], layers)
+    return resolve_plan(model, [RewriteRequest.parse(text) for text in rewrites], layers)
 
 
 def options_by_layer(plan: ResolvedPlan, rewrite: str, option: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def options_by_layer(plan: ResolvedPlan, rewrite: str, option: str) -> dict[str,
 def test_a_request_is_name_selector_and_options(
     text: str, name: str, options: Mapping[str, str], selector: str | None
 ) -> None:
-    assert Request.parse(text) == Request(name=name, options=dict(options), selector=selector)
+    assert RewriteRequest.parse(text) == RewriteRequest(name=name, options=dict(options), selector=selector)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_request_is_name_selector_and_options(
 )
 def test_a_malformed_request_is_refused(text: str, message: str) -> None:
     with pytest.raises(SurgeonError, match=message):
-        Request.parse(text)
+        RewriteRequest.parse(text)
 
 
 # ---- selectors ----

@@ -25,7 +25,7 @@ def test_the_version_stands_in_one_place() -> None:
     project = settings()["project"]
     assert "version" not in project
     assert project["dynamic"] == ["version"]
-    assert settings()["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "surgeon.__version__"}
+    assert settings()["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "surgeon.core.versions.VERSION"}
     assert yaml.safe_load((PROJECT / "CITATION.cff").read_text())["version"] == surgeon.__version__
     assert f"\n## {surgeon.__version__}" in (PROJECT / "CHANGELOG.md").read_text()
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import surgeon
-from surgeon.layers.branches import Branch, Router
+from surgeon.layers.router import Branch, Router
 
 REENTRANT = pytest.mark.parametrize("reentrant", [True, False])
 WEIGHTS = torch.linspace(-1, 1, 40, dtype=torch.double).view(8, 5)

@@ -132,15 +132,15 @@ def test_both_settings_are_shown_on_both_splits_and_the_test_images_make_the_hea
     assert [values(row)[:2] for row in rows] == [[one.metrics.images, one.metrics.accuracy] for one in record.figures]
     assert [row for row in rows if 'class="best"' in row] == [rows[3]], "the figures to quote"
     text = Page(html).text
-    assert "Test accuracy 91.18% (95%: 89.18% to 93.18%) on 1,797 images that nothing was chosen by." in text
+    assert "Test accuracy 91.18% (95%: 89.18% to 93.18%) on 1,797 test images." in text
     assert all(sentence.replace("`", "") in text for sentence in record.settings)
 
 
 def test_without_test_images_the_validation_images_are_quoted() -> None:
     html = training_page(RECORDS["without test images"])
     assert len(table(html, "metrics-table")) == 2
-    assert "Validation accuracy 90.45% (95%: 87.45% to 92.45%) on 500 images" in Page(html).text
-    assert "none to test on" in html
+    assert "Validation accuracy 90.45% (95%: 87.45% to 92.45%) on 500 validation images" in Page(html).text
+    assert "no test images" in html
     assert "test-time augmentation" not in html, "nothing was tested with it"
 
 
@@ -161,7 +161,7 @@ def table_rows(record: FineTuning) -> list[str]:
 
 def test_images_and_preprocessing_are_said() -> None:
     text = Page(training_page(run())).text
-    assert "4,500 to train on, 500 held back to validate on, 1,797 to test on" in text
+    assert "4,500 training, 500 validation (a tenth of the training images), 1,797 test" in text
     assert "8x8 px, bilinear, crop 1, mean 0.3, std 0.38" in text
     assert "77,850 of 78,042" in text
 
@@ -252,7 +252,7 @@ def test_tables_and_charts_are_accessible() -> None:
 
 def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = run()
-    finishing.write_report(record, tmp_path)
+    finishing.write_run_report(record, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
     stored = (tmp_path / "result.json").read_text(encoding="utf-8")
     assert FineTuning.model_validate_json(stored) == record
@@ -262,7 +262,7 @@ def test_the_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(finishing, "training_page", full)
     with pytest.raises(SurgeonError, match="No space left"):
-        finishing.write_report(run(1), tmp_path)
+        finishing.write_run_report(run(1), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "report.html", "result.json"}
     assert (tmp_path / "result.json").read_text(encoding="utf-8") == stored
 

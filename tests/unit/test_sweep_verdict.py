@@ -22,10 +22,10 @@ def told(cross_entropy: float, scaled: float) -> str:
 @pytest.mark.parametrize(
     ("cross_entropy", "scaled", "expected"),
     [
-        (0.35, 0.35, ("Of the gain of 0.1500", "0.1000 is confidence", "0.0500 is ranking")),
-        (0.35, 0.42, ("All of the gain", "none is ranking")),
-        (0.48, 0.35, ("gains 0.0200", "ranking gains 0.0500", "confidence loses 0.0300")),
-        (0.55, 0.35, ("does not gain",)),
+        (0.35, 0.35, ("0.5000 → 0.3500", "gives 0.1000 of that; the rest is better ranking", "0.4000 → 0.3500")),
+        (0.35, 0.42, ("gives all of that; ranking is no better",)),
+        (0.48, 0.35, ("0.5000 → 0.4800", "Ranking gains 0.0500", "confidence loses 0.0300")),
+        (0.55, 0.35, ("No gain.",)),
     ],
 )
 def test_confidence_and_ranking_make_up_the_gain(

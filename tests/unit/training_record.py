@@ -83,7 +83,7 @@ def run(length: int = 10, recipe: dict[str, Any] | None = None, **changes: Any) 
         ),
         "settings": (
             "On the validation images, alpha = 0.15 is best.",
-            "Alpha 0.15 changes accuracy by +0.60 points (95%: -0.34 to +1.54), within noise.",
+            "Alpha 0.15 changes accuracy by +0.60 points (95%: -0.34 to +1.54), not significant.",
             "That flatters the gain: `surgeon sweep --confirm` holds half back.",
         ),
         "sweeps": ("sweep-alpha", "sweep-lambda"),

@@ -21,7 +21,7 @@ from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batch, Batches
-from surgeon.data.sources import WHOLE, MissingSplitError
+from surgeon.data.opening import WHOLE, MissingSplitError
 from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.engine import measure
 from surgeon.measuring.keeping import Logits, only_scores
@@ -45,7 +45,7 @@ ORDER_SEED = 0
 class EnsembleRequest:
     """Which images, whether to choose among the members, and whether to average their weights too."""
 
-    task: InferenceRequest
+    inference: InferenceRequest
     metric: str = "accuracy"
     greedy: bool = False
     choose_split: str | None = None
@@ -61,13 +61,13 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     processes = Processes.launched()
     if request.soup:
         check_alike(members)
-    images = open_images(request.task)
+    images = open_images(request.inference)
     reported, choosing, warnings = _parts(images, request)
     statistics_images = _statistics_images(request) if request.soup else None
     # By number, because a member may be called anything, "soup" too.
     everyone = [str(number) for number in range(len(members))]
     names = {key: member.name for key, member in zip(everyone, members, strict=True)}
-    networks = {key: prepare(member, request.task, images) for key, member in zip(everyone, members, strict=True)}
+    networks = {key: prepare(member, request.inference, images) for key, member in zip(everyone, members, strict=True)}
     first, together = networks[everyone[0]], partial(measure, processes=processes, progress=progress)
 
     groups, choice = {EVERYONE: everyone}, None
@@ -75,23 +75,24 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         logits = together(_variants(networks), _batches(networks, choosing), _all_logits, doing="choosing members")
         each = [logits.kept[key].in_order() for key in everyone]
         kept = MemberLogits([of_member for of_member, _, _ in each], *each[0][1:])
-        chosen, steps = choose_members(list(names.values()), kept, metrics[request.metric], request.task.merge)
+        chosen, steps = choose_members(list(names.values()), kept, metrics[request.metric], request.inference.merge)
         half = choosing.split == reported.split
         choice = Choice(split=choosing.split, half=half, images=len(kept.labels), steps=tuple(steps))
         groups[CHOSEN] = [everyone[number] for number in chosen]
 
     soup, restatement = None, None
     in_soup = groups.get(CHOSEN, everyone)
+    averaged = [members[int(key)] for key in in_soup]
     if statistics_images is not None:
-        soup = average_weights([members[int(key)] for key in in_soup])
-        networks[SOUP] = prepare(soup, request.task, images)
+        soup = average_weights(averaged)
+        networks[SOUP] = prepare(soup, request.inference, images)
         restatement = _restate(networks[SOUP], statistics_images, progress)
 
     measured = together(
         _variants(networks),
         _batches(networks, reported),
         only_scores,
-        averages={name: Average(group, request.task.merge) for name, group in groups.items()},
+        averages={name: Average(group, request.inference.merge) for name, group in groups.items()},
         doing=f"predicting with {len(members)}",
     )
     scores = [measured.kept[key] for key in everyone]
@@ -106,10 +107,10 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         members, [networks[key].preprocessing for key in everyone], scores, combined, request.metric
     )
     result = Ensemble(
-        data=request.task.data,
+        data=request.inference.data,
         split=reported.split,
         warnings=warnings,
-        merge=request.task.merge,
+        merge=request.inference.merge,
         metric=request.metric,
         members=found,
         best=best,
@@ -119,7 +120,7 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         choice=choice,
         statistics=restatement,
         summary=(),
-        tta=request.task.tta,
+        tta=request.inference.tta,
         views=first.view_count,
         device=str(first.device),
         precision=first.precision,
@@ -127,8 +128,7 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         seconds=time.perf_counter() - start,
     )
     result = result.model_copy(update={"summary": in_sentences(result)})
-    averaged_members = [members[number] for number in chosen]
-    return processes.only_first(lambda: _write(result, soup, averaged_members, request)) or result
+    return processes.only_first(lambda: _write(result, soup, averaged, request)) or result
 
 
 def _variants(networks: Mapping[str, PreparedNetwork]) -> dict[str, Variant]:
@@ -148,19 +148,19 @@ def _parts(images: ImageSet, request: EnsembleRequest) -> tuple[ImageSet, ImageS
     if not request.greedy:
         return images, None, ()
     try:
-        choosing = images_to_choose_on(replace(request.task, split=request.choose_split))
+        choosing = images_to_choose_on(replace(request.inference, split=request.choose_split))
     except MissingSplitError as error:
         raise SurgeonError(error.message, error.hint_for("--choose-split"), error.exit_code) from error
     if choosing.images.split != images.split:
         return images, choosing.images, choosing.warnings
-    halved = images_to_choose_on(replace(request.task, split=images.split), confirm=True)
+    halved = images_to_choose_on(replace(request.inference, split=images.split), confirm=True)
     assert halved.held_back is not None
     return halved.held_back, halved.images, halved.warnings
 
 
 def _statistics_images(request: EnsembleRequest) -> ImageSet:
     """Training images in random order: a batch of one class has statistics of its own."""
-    wanted = replace(request.task, split=request.statistics_split, limit=request.statistics_images)
+    wanted = replace(request.inference, split=request.statistics_split, limit=request.statistics_images)
     try:
         images = open_images(wanted)
     except MissingSplitError as error:

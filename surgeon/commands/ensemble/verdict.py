@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surgeon.core.errors import count, listing
-from surgeon.data.sources import WHOLE
+from surgeon.data.opening import WHOLE
 from surgeon.report.wording import figure, gain_text, label, short_names
 from surgeon.results import Combination, Ensemble
 
@@ -41,9 +41,8 @@ def _gain(result: Ensemble, combination: Combination) -> str:
     over_mean = next((gain for gain in combination.over_mean if gain.metric == metric), None)
     if over_mean is not None:
         sentence += f"; over the mean member {gain_text(over_mean)}"
-    if gain.within_noise:
-        return f"{sentence}. That is no proof of a gain over the best member: more images would tell."
-    return f"{sentence}." if gain.better else f"{sentence}. The best member alone is better."
+    worse = not gain.within_noise and not gain.better
+    return f"{sentence}. The best member alone is better." if worse else f"{sentence}."
 
 
 def _disagreement(result: Ensemble) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-import surgeon
 from surgeon.commands.export.tracing import BATCH, INPUT
+from surgeon.core.versions import VERSION
 from surgeon.models.history import Exported, History
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing
 from surgeon.surgery.apply import current_plan
@@ -40,7 +40,7 @@ def describe(loaded: LoadedModel, images: Tensor, exported: Exported) -> Descrip
     """The record of a network that takes such images."""
     origin, mix = loaded.origin, mix_of(loaded.model)
     return Description(
-        surgeon_version=surgeon.__version__,
+        surgeon_version=VERSION,
         input_name=INPUT,
         input_shape=(BATCH, *images.shape[1:]),
         preprocessing=origin.preprocessing,

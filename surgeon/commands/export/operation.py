@@ -56,14 +56,14 @@ def check_request(target: Target, path: Path, *, folding: bool, overwrite: bool)
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeImages:
     """Images on which what was written is compared with the network, so many at a time."""
 
     images: Tensor
     batch_sizes: tuple[int, ...]
 
     @classmethod
-    def of(cls, images: Tensor, sizes: tuple[int, ...]) -> Probe:
+    def of(cls, images: Tensor, sizes: tuple[int, ...]) -> ProbeImages:
         """In batches of these sizes, as far as the images go, and all at once."""
         return cls(images, (*(size for size in sizes if size < len(images)), len(images)))
 
@@ -87,7 +87,7 @@ def run_export(
     source = plain.check_plain(loaded) if target is Target.TIMM else None
     loaded.model.float().eval()
     images = _random_images(loaded) if images is None else images
-    probe = Probe.of(images, BATCH_SIZES) if data is None else _real_images(loaded, data, split)
+    probe = ProbeImages.of(images, BATCH_SIZES) if data is None else _real_images(loaded, data, split)
     notes = _batch_notes(loaded.model, probe)
     if source is not None:
         with staged(path, PLAIN_FILES) as stage:
@@ -113,7 +113,7 @@ def run_export(
 
 
 def _write_graph(
-    loaded: LoadedModel, target: Target, path: Path, images: Tensor, probe: Probe, folding: bool
+    loaded: LoadedModel, target: Target, path: Path, images: Tensor, probe: ProbeImages, folding: bool
 ) -> tuple[float, int | None]:
     form, program, folded = FORMATS[target], trace(loaded.model, images), None
     if folding:
@@ -137,7 +137,7 @@ def _random_images(loaded: LoadedModel) -> Tensor:
     return inputs[0]
 
 
-def _real_images(loaded: LoadedModel, data: str, split: str | None) -> Probe:
+def _real_images(loaded: LoadedModel, data: str, split: str | None) -> ProbeImages:
     """A few images of a data set, as the network expects them."""
     preprocessing = loaded.origin.preprocessing
     if preprocessing is None:
@@ -145,17 +145,17 @@ def _real_images(loaded: LoadedModel, data: str, split: str | None) -> Probe:
     number = max(REAL_BATCH_SIZES)
     image_set = open_images(InferenceRequest(data=data, split=split, limit=number))
     (batch,) = batches(image_set, preprocessing, number)
-    return Probe.of(batch.images.contiguous(), REAL_BATCH_SIZES)
+    return ProbeImages.of(batch.images.contiguous(), REAL_BATCH_SIZES)
 
 
-def _batch_notes(model: nn.Module, probe: Probe) -> list[str]:
+def _batch_notes(model: nn.Module, probe: ProbeImages) -> list[str]:
     alone, together = (_outputs(model, probe.images[:size]) for size in (1, len(probe.images)))
     if parity.relative_difference([t[:1] for t in together], alone) <= TOLERANCE:
         return []
     return ["What the network says of an image depends on the others in its batch, here as before."]
 
 
-def _compare(model: nn.Module, written: Run, probe: Probe, tolerance: float) -> float:
+def _compare(model: nn.Module, written: Run, probe: ProbeImages, tolerance: float) -> float:
     """The largest relative difference over all batch sizes, if it is no more than rounding."""
     difference = max(
         parity.relative_difference(_outputs(written, some), _outputs(model, some))

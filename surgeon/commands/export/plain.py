@@ -11,7 +11,7 @@ from torch import nn
 
 from surgeon.checkpoint.card import plain_card
 from surgeon.checkpoint.record import CARD, CONFIG, WEIGHTS
-from surgeon.checkpoint.writing import licence_of, record_of, tensors_to_save, timm_config
+from surgeon.checkpoint.writing import config_for_timm, licence_of, record_of, tensors_to_save
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.inserts import Effect
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
@@ -49,7 +49,7 @@ def check_plain(loaded: LoadedModel) -> ModelSource:
 
 def _not_plain(norm: SurgicalNorm) -> str:
     """What a layer does in evaluation that the layer it replaced did not, or nothing."""
-    if norm.whole_rule is not None:
+    if norm.whole_rule is not None or norm.inference_rule is not None:
         return f"normalises by its own rule ({listing(norm.rewrites)})"
     if (norm.alpha != norm.identity_alpha).any():
         share = "per channel" if norm.constant_alpha is None else f"{norm.constant_alpha:g}"
@@ -67,7 +67,7 @@ def write_plain(loaded: LoadedModel, source: ModelSource, folder: Path) -> list[
         save_file({name: tensors[name] for name in names if name in tensors}, folder / WEIGHTS, {"format": "pt"})
     except SafetensorError as error:  # how safetensors tells that the disk is full
         raise OSError(str(error)) from error
-    config = timm_config(loaded.model, loaded.origin)
+    config = config_for_timm(loaded.model, loaded.origin)
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     record = record_of(loaded.model, loaded.origin.after(Exported(target=Target.TIMM)))
     card = plain_card(loaded.name, record, licence_of(config, record))

@@ -63,7 +63,7 @@ def finetune(
             "For loaders of your own write the training loop: surgeon.convert, surgeon.mixer and surgeon.sweep fit in.",
         )
     request = FinetuneRequest(
-        task=InferenceRequest(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
+        inference=InferenceRequest(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
         recipe=load_recipe(recipe, changes),
         output=Path(output),
         resume=resume,

@@ -58,7 +58,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     result = FineTuning(
         model=run.name,
         rewrites=rewrites,
-        data=run.request.task.data,
+        data=run.request.inference.data,
         classes=run.classes,
         train_images=len(run.splits.train),
         validation_images=len(run.splits.validation),
@@ -84,7 +84,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         seconds=trainer.seconds,
         checkpoint=str(run.folder / CHECKPOINT),
     )
-    run.processes.only_first(lambda: write_report(result, run.folder))
+    run.processes.only_first(lambda: write_run_report(result, run.folder))
     return result
 
 
@@ -113,7 +113,7 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
         sentences.append(NO_ALPHA)
     for axis, of_axis in values.items():
         sweep = SweepRequest(
-            task=run.request.task,
+            inference=run.request.inference,
             values=of_axis,
             axis=axis,
             metric=run.recipe.sweep_metric,
@@ -156,6 +156,6 @@ def _figures(
         yield from tested.figures()
 
 
-def write_report(result: FineTuning, folder: Path) -> None:
+def write_run_report(result: FineTuning, folder: Path) -> None:
     """The result as JSON, as a picture and as a page, all of them or none."""
     report_folder.write_report(result, folder, PICTURE, training_picture, training_page)

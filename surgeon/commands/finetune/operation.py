@@ -52,7 +52,7 @@ def run_finetuning(
 def plan_run(open_network: Callable[[], LoadedModel], request: FinetuneRequest) -> Run:
     """A network and images that fit each other and the recipe; nothing is written yet."""
     check_run(request)
-    splits = open_splits(request.task, request.recipe.train_images)
+    splits = open_splits(request.inference, request.recipe.train_images)
     return Run(request, Processes.launched(), splits, open_network())
 
 

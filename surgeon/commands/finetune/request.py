@@ -25,7 +25,7 @@ MAY_CHANGE = ("lr",)
 class FinetuneRequest:
     """Which images, how to train, and where the run lives."""
 
-    task: InferenceRequest
+    inference: InferenceRequest
     recipe: Recipe
     output: Path
     resume: bool = False

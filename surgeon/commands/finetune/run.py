@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from surgeon import checkpoint
-from surgeon.augment.pipeline import Augmentation, build
+from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.commands.finetune.request import (
     CHECKPOINT,
     LOGITS,
@@ -65,15 +65,15 @@ class Run:
         self.request, self.folder = request, request.output
         self.processes = processes
         self.splits = splits
-        self.device = pick_device(request.task.device)
+        self.device = pick_device(request.inference.device)
         self.precision = usable_precision(Precision(request.recipe.precision), self.device)
         self.batch_size = request.recipe.batch_size or default_batch(len(splits.train))
-        check_training_images(splits.train, self.batch_size, request.task.limit)
+        check_training_images(splits.train, self.batch_size, request.inference.limit)
         _check_division(self.batch_size, processes.count, request.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
         self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), request.recipe.seed)
-        self.preprocessing = replace(request.task.images, input_size=request.recipe.input_size).applied_to(
+        self.preprocessing = replace(request.inference.images, input_size=request.recipe.input_size).applied_to(
             loaded.origin.preprocessing, loaded.name
         )
         names = splits.train.class_names if splits.train.names_known else None
@@ -81,7 +81,7 @@ class Run:
         network.with_images(self.loaded, self.preprocessing, names)
         if request.recipe.input_size is not None:
             network.check_input_size(self.loaded)
-        network.convert(self.loaded, request.recipe)
+        network.apply_rewrites(self.loaded, request.recipe)
         network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
         network.choose_what_learns(self.loaded.model, request.recipe)
         self.recipe = self._fitted(request.recipe)
@@ -175,7 +175,7 @@ class Run:
             preprocessing=self.preprocessing,
             batch_size=self.batch_size,
             workers=self._workers,
-            skip_bad=self.request.task.skip_bad,
+            skip_bad=self.request.inference.skip_bad,
             folder=self.folder,
             validate=self.validate,
             snapshot=self._snapshot,
@@ -206,12 +206,12 @@ class Run:
 
     @property
     def _workers(self) -> int:
-        wanted = self.request.task.workers
+        wanted = self.request.inference.workers
         return wanted if wanted is not None else max(1, usable_cores() // self.processes.count)
 
     def _augmentations(self) -> tuple[Augmentation, ...]:
         """One for each copy that a step takes of an image."""
-        given = build(self.recipe.augment, self.preprocessing, CROP)
+        given = build_augmentation(self.recipe.augment, self.preprocessing, CROP)
         if self.recipe.consistency:
             if self.has_branches or given.mixing:
                 other = (
@@ -224,7 +224,7 @@ class Run:
                 )
             return replace(given, image=()), given, given
         if self.has_branches:
-            return given, build(self.recipe.strong, self.preprocessing, CROP)
+            return given, build_augmentation(self.recipe.strong, self.preprocessing, CROP)
         return (given,)
 
     @property
@@ -232,7 +232,7 @@ class Run:
         return bool(network.branch_augments(self.loaded.model))
 
     def _validation_batches(self, skip_bad: bool) -> Batches:
-        images, workers = self.splits.validation, self.request.task.workers
+        images, workers = self.splits.validation, self.request.inference.workers
         return batches(images, self.preprocessing, images_at_once(self.preprocessing.input_size), workers, skip_bad)
 
     def unreadable_validation(self) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ class Run:
     def validate(self, model: nn.Module) -> Metrics:
         """Measure a network on the validation images."""
         variant = Variant(model, InferenceSettings(self.device, self.precision))
-        samples = self._validation_batches(self.request.task.skip_bad)
+        samples = self._validation_batches(self.request.inference.skip_bad)
         return summarise(
             measure({VALIDATION: variant}, samples, only_scores, processes=self.processes).kept[VALIDATION]
         )
@@ -257,7 +257,7 @@ class Run:
     def as_step(self, validation: Metrics | None = None, snapshot: Snapshot | None = None) -> FineTuned:
         """What the run adds to the history of the network."""
         return FineTuned(
-            data=data_set(self.request.task.data),
+            data=data_set(self.request.inference.data),
             classes=self.classes,
             train_images=len(self.splits.train),
             validation_images=len(self.splits.validation),

@@ -48,7 +48,7 @@ class TestFigures:
     def as_step(self, run: Run) -> Tested:
         """What looking at the test images adds to the history of the network."""
         return Tested(
-            images=images_of(run.request.task.data, self.split, self.final.images),
+            images=images_of(run.request.inference.data, self.split, self.final.images),
             tta=self.tta,
             figures=figures_of(self.final),
             as_trained=figures_of(self.metrics.get(AS_TRAINED, self.metrics[AS_SAVED])),
@@ -66,7 +66,7 @@ def run_test(run: Run, trained: nn.Module | None, progress: Progress) -> TestFig
     images = run.splits.test
     if images is None:
         return None
-    request = replace(run.request.task, split=images.split, tta=run.recipe.tta)
+    request = replace(run.request.inference, split=images.split, tta=run.recipe.tta)
     saved = prepare(run.loaded, request, images)
     networks = {AS_SAVED: saved.with_one_view()}
     if trained is not None:

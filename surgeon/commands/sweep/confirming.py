@@ -1,4 +1,4 @@
-"""Several settings on the images held back: which of them is best, and whether its gain is real.
+"""Several settings on the held-out images: which of them is best, and whether its gain is real.
 
 The best single value, alphas per layer and alphas per channel are all measured there, and the best of them is
 taken. Each would look better than the original 25 times in 1,000 if it is not, so the best of three would up to 75
@@ -30,7 +30,7 @@ def widened(gain: Gain, settings: int) -> Gain:
 
 
 def best_of(candidates: Sequence[str], original: str, metric: Metric, settings: Mapping[str, Setting]) -> str:
-    """The best on the images held back, of equal ones the simplest; the original where all were refuted."""
+    """The best on the held-out images, of equal ones the simplest; the original where all were refuted."""
     gains = {name: settings[name].gain(metric.name) for name in candidates}
     holding_up = [name for name, gain in gains.items() if gain is None or gain.within_noise or gain.better]
     return max(holding_up or [original], key=lambda name: merit(metric, settings[name].reported))

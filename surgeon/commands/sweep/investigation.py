@@ -1,4 +1,4 @@
-"""The steps of a sweep: let values compete, learn finer ones, confirm on images held back, and say what it means."""
+"""The steps of a sweep: let values compete, learn finer ones, confirm on held-out images, and say what it means."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Investigation:
         settings = {name: self._setting(name, chosen_scores, confirmed, len(candidates)) for name in names}
         finished = [self._with_gains(record, name, chosen_scores, settings) for name, record in learned]
         best = settings[best_of([chosen, *(name for name, _ in learned)], ORIGINAL, self.question.metric, settings)]
-        # The choice among values took no part of the images held back, and that among settings has widened the gains.
+        # The choice among values took no part of the held-out images, and that among settings has widened the gains.
         decision = decide(
             best.name,
             best.gain(self.question.metric.name),

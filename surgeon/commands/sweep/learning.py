@@ -27,8 +27,8 @@ FEWEST_EPOCHS = 2
 RATE = 0.03
 
 
-class Batches(Protocol):
-    """Batches that can be gone through several times."""
+class RepeatableBatches(Protocol):
+    """RepeatableBatches that can be gone through several times."""
 
     def __iter__(self) -> Iterator[Batch]: ...
 
@@ -43,7 +43,7 @@ def epochs_for(batches: int) -> int:
 def learn_alphas(
     model: nn.Module,
     layers: Mapping[str, SurgicalNorm],
-    batches: Batches,
+    batches: RepeatableBatches,
     epochs: int,
     kind: Learning,
     start: float,

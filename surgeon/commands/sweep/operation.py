@@ -19,7 +19,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
-from surgeon.data.splits import halves
+from surgeon.data.stratified import halves
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, has_alpha
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
@@ -38,8 +38,7 @@ from surgeon.results import Learning, Method, Sweep
 from surgeon.results.steps import figures_of, images_of, swept
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.branches import how_to_mix, settings_of
-from surgeon.surgery.plan import Request as Rewriting
-from surgeon.surgery.plan import Rewrite, resolve_plan
+from surgeon.surgery.plan import Rewrite, RewriteRequest, resolve_plan
 from surgeon.surgery.proof import rewrite, state_sha256
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
@@ -51,7 +50,7 @@ ORDER_SEED = 0
 class SweepRequest:
     """What to sweep, by what to choose, and what to do with the choice."""
 
-    task: InferenceRequest
+    inference: InferenceRequest
     values: tuple[float, ...]
     axis: str = "alpha"
     """alpha, lambda, prior, or REWRITE.OPTION."""
@@ -82,7 +81,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         estimating, choosing = (choosing.subset(half) for half in halves(choosing.labels))
     elif request.axis != LambdaAxis.name:
         make_sweepable(loaded, request.axis, request.layers)
-    task = prepare(loaded, request.task, choosing)
+    task = prepare(loaded, request.inference, choosing)
     metric = metrics[request.metric]
     if estimating is not None:
         axis: Axis = PriorAxis(task, estimating, request.values, request.layers)
@@ -98,18 +97,18 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
         model=loaded.name,
         rewrites=current_plan(task.model).summary(),
-        data=request.task.data,
+        data=request.inference.data,
         split=task.image_set.split,
         warnings=parts.warnings,
         preprocessing=task.preprocessing,
-        tta=request.task.tta,
+        tta=request.inference.tta,
         views=task.view_count,
         device=str(task.device),
         precision=task.precision,
     )
     loaded.note(swept(sweep, changed=settings_of(loaded.model) != before))
     if isinstance(axis, PriorAxis) and sweep.kept == sweep.best and math.isfinite(sweep.chosen):
-        loaded.note(axis.step(images_of(request.task.data, task.image_set.split, axis.images), sweep.chosen))
+        loaded.note(axis.step(images_of(request.inference.data, task.image_set.split, axis.images), sweep.chosen))
     return processes.only_first(lambda: _write(sweep, loaded, request)) or sweep
 
 
@@ -139,7 +138,7 @@ def make_sweepable(loaded: LoadedModel, axis: str, layers: str | None) -> None:
                 "Convert the original network with --layers instead.",
             )
         return
-    request = Rewriting(name=name)
+    request = RewriteRequest(name=name)
     rewrite(loaded, resolve_plan(loaded.model, [request], layers))
 
 
@@ -148,10 +147,10 @@ def _parts(request: SweepRequest, given: ImageSet | None) -> Choosing:
     if given is not None:
         return Choosing(_shuffled(given))
     if request.confirm_split is None:
-        parts = images_to_choose_on(request.task, confirm=request.confirm or bool(request.learn))
+        parts = images_to_choose_on(request.inference, confirm=request.confirm or bool(request.learn))
     else:
-        other = open_images(replace(request.task, split=request.confirm_split))
-        parts = replace(images_to_choose_on(request.task, reserved=other.split), held_back=other)
+        other = open_images(replace(request.inference, split=request.confirm_split))
+        parts = replace(images_to_choose_on(request.inference, reserved=other.split), held_back=other)
         if other.split == parts.images.split:
             raise SurgeonError(
                 f"The split {other.split!r} cannot confirm what was chosen on itself.",
@@ -185,15 +184,15 @@ def _open_journal(
             for rewrite in operation.rewrites
         ],
         "data": images,
-        "values": [request.axis, request.values, request.mix_logits],
+        "values": [request.axis, [f"{value:.10g}" for value in request.values], request.mix_logits],
         "metric": request.metric,
         "method": request.method,
         "learning": request.learn,
         "preprocessing": task.preprocessing.model_dump(mode="json"),
-        "views": [request.task.tta, request.task.merge],
+        "views": [request.inference.tta, request.inference.merge],
         "batch size": task.batch_size,
         "device": [task.device.type, task.precision],
-        "treatment of bad images": request.task.skip_bad,
+        "treatment of bad images": request.inference.skip_bad,
         "temperature": temperature_of(task.model),
     }
     return Journal(folder / JOURNAL, identity, request.overwrite)

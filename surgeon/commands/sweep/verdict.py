@@ -17,8 +17,8 @@ def in_sentences(
         sentences.append(_ranking_or_confidence(original.reported, best))
         if best.confirming is None:
             sentences.append(
-                "Chosen and measured on the same images, which flatters the gain: `surgeon sweep --confirm` holds "
-                "half back."
+                "Chosen and measured on the same images, which flatters the gain: `surgeon sweep --confirm` measures "
+                "on held-out images."
             )
     elif original.reported.temperature is not None:
         sentences.append(_temperature_alone(original.reported))
@@ -31,21 +31,21 @@ def _choice(axis: str, metric: str, original: Setting, chosen: Setting) -> str:
     if gain is None:
         return f"No {axis} beats the original network by {label(metric)} ({before}): keep it as it is."
     after = figure(metric, chosen.reported.value(metric))
-    where = " on images that took no part in the choice" if chosen.confirming is not None else ""
+    held_out = chosen.confirming
+    where = f" on {held_out.images:,} held-out images" if held_out is not None else ""
     sentence = f"{chosen.name} gives {label(metric)} {after}{where}, the original {before}: {gain_text(gain)}"
-    if gain.within_noise:
-        return f"{sentence}. That is no proof of a gain: more images would tell."
-    return f"{sentence}." if gain.better else f"{sentence}. The choice did not hold up: keep the original."
+    worse = not gain.within_noise and not gain.better
+    return f"{sentence}. The choice did not hold up: keep the original." if worse else f"{sentence}."
 
 
 def _learning(metric: str, learned: Learned, setting: Setting) -> str:
     gain = setting.gain(metric)
     assert gain is not None
-    fitted, held_back = (difference(metric, g) for g in (learned.gain_choosing, learned.gain_confirming))
+    fitted, held_out = (difference(metric, g) for g in (learned.gain_choosing, learned.gain_confirming))
     return (
         f"{setting.name}, {learned.numbers:,} numbers, gives {label(metric)} "
-        f"{figure(metric, setting.reported.value(metric))}: {gain_text(gain)}; overfitting: the gain is "
-        f"{fitted}{unit(metric)} on the images it was fitted on and {held_back}{unit(metric)} on those held back."
+        f"{figure(metric, setting.reported.value(metric))}: {gain_text(gain)}. Overfitting: {fitted}{unit(metric)} on "
+        f"the images it was fitted on, {held_out}{unit(metric)} on held-out images."
     )
 
 
@@ -55,26 +55,22 @@ def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
     accuracy, scaled = setting.gain("accuracy"), setting.gain("scaled-cross-entropy")
     assert accuracy is not None
     assert scaled is not None
-    whole = before.cross_entropy - after.cross_entropy
-    ranking = -scaled.difference
-    noise = ", within noise" if scaled.within_noise else ""
-    left = f"{before.scaled_cross_entropy:.4f} to {after.scaled_cross_entropy:.4f} after temperature scaling{noise}"
-    also = f"accuracy: {gain_text(accuracy)}"
-    change = f"{before.cross_entropy:.4f} to {after.cross_entropy:.4f}"
-    if before.temperature is None or not whole > 0:
-        return f"Cross-entropy does not gain ({change}); ranking: {left}; {also}."
-    alone = f"confidence, which a temperature of {before.temperature:.3f} gives the original network as well"
-    if ranking <= 0:
-        return f"All of the gain in cross-entropy ({change}) is {alone}, and none is ranking ({left}); {also}."
-    if ranking > whole:
-        return (
-            f"Cross-entropy gains {whole:.4f} ({change}): ranking gains {ranking:.4f} ({left}), and confidence loses "
-            f"{ranking - whole:.4f}, which a temperature would mend; {also}."
-        )
-    return (
-        f"Of the gain of {whole:.4f} in cross-entropy ({change}), {whole - ranking:.4f} is {alone}, and "
-        f"{ranking:.4f} is ranking ({left}); {also}."
+    whole, ranking = before.cross_entropy - after.cross_entropy, -scaled.difference
+    noise = ", not significant" if scaled.within_noise else ""
+    after_scaling = (
+        f"After temperature scaling: {before.scaled_cross_entropy:.4f} → {after.scaled_cross_entropy:.4f}{noise}."
     )
+    if before.temperature is None or not whole > 0:
+        share = "No gain."
+    elif ranking <= 0:
+        share = f"Temperature scaling alone ({before.temperature:.3f}) gives all of that; ranking is no better."
+    elif ranking > whole:
+        share = f"Ranking gains {ranking:.4f}, and confidence loses {ranking - whole:.4f}: add --temperature."
+    else:
+        given = f"{whole - ranking:.4f} of that"
+        share = f"Temperature scaling alone ({before.temperature:.3f}) gives {given}; the rest is better ranking."
+    change = f"Cross-entropy {before.cross_entropy:.4f} → {after.cross_entropy:.4f}."
+    return f"{change} {share} {after_scaling} Accuracy: {gain_text(accuracy)}."
 
 
 def _temperature_alone(original: Metrics) -> str:

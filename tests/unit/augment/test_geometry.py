@@ -10,7 +10,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from surgeon.augment.base import ImageOperation, augments
 from surgeon.augment.geometry import evaluation_geometry, fill_colour
-from surgeon.augment.pipeline import build
+from surgeon.augment.pipeline import build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.data.seeding import seeded
 from surgeon.data.transforms import Transform, normalise
@@ -58,7 +58,7 @@ def test_evaluation_is_what_evaluation_does(size: tuple[int, ...], shape: tuple[
 
 def test_without_a_crop_of_its_own_a_chain_takes_that_of_evaluation() -> None:
     stated = preprocessing()
-    assert build(["gaussian-noise"], stated).geometry is evaluation_geometry(stated)
+    assert build_augmentation(["gaussian-noise"], stated).geometry is evaluation_geometry(stated)
 
 
 def test_small_pictures_are_shifted_within_a_border_that_is_zero_after_normalisation() -> None:
@@ -117,8 +117,8 @@ def test_scale_bounds_the_share_of_the_picture() -> None:
 
 def test_refuses_what_it_cannot_do() -> None:
     with pytest.raises(SurgeonError, match="Only one augmentation can choose the crop"):
-        build(["standard", "strong"], preprocessing())
+        build_augmentation(["standard", "strong"], preprocessing())
     with pytest.raises(SurgeonError, match="scale"):
         standard(preprocessing(), scale=0)
     with pytest.raises(SurgeonError, match=r"\(4, 32, 32\)"):
-        build(["standard"], preprocessing((4, 32, 32), mean=(0.5,) * 4, std=(0.5,) * 4))
+        build_augmentation(["standard"], preprocessing((4, 32, 32), mean=(0.5,) * 4, std=(0.5,) * 4))

@@ -7,7 +7,7 @@ import torch
 
 from surgeon.augment.base import Kind, augments
 from surgeon.augment.mixing import Mix, soft
-from surgeon.augment.pipeline import build, mixer
+from surgeon.augment.pipeline import build_augmentation, mixer
 from surgeon.core.errors import SurgeonError
 from surgeon.models.sources import Preprocessing
 from tests.helpers import randn
@@ -24,7 +24,7 @@ def generator(seed: int = 0) -> torch.Generator:
 def test_mixes_run_before_what_keeps_labels_whatever_the_order() -> None:
     results = []
     for specs in (["vh-mixup:p=0.5", "cutout:size=4"], ["cutout:size=4", "vh-mixup:p=0.5"]):
-        chain = build(specs, PREPROCESSING)
+        chain = build_augmentation(specs, PREPROCESSING)
         assert len(chain.mixing) == len(chain.batch) == 1
         results.append(chain.of_batch(IMAGES, TARGETS, generator()))
     assert torch.equal(results[0][0], results[1][0])
@@ -37,18 +37,18 @@ def test_mixes_run_before_what_keeps_labels_whatever_the_order() -> None:
 
 def test_several_mixes_are_kept_in_order() -> None:
     names = ["mixup", "cutmix", "random-rows"]
-    chain = build(names, PREPROCESSING)
+    chain = build_augmentation(names, PREPROCESSING)
     assert [mix.name for mix in chain.mixing if isinstance(mix, Mix)] == names
 
 
 def test_options_reach_the_operation() -> None:
-    (mix,) = build(["cutmix:p=0.25,alpha=0.4"], PREPROCESSING).mixing
+    (mix,) = build_augmentation(["cutmix:p=0.25,alpha=0.4"], PREPROCESSING).mixing
     assert isinstance(mix, Mix)
     assert (mix.config.p, mix.config.model_dump()["alpha"]) == (0.25, 0.4)
 
 
 def test_without_mixing_only_labels_of_one_class_remain() -> None:
-    chain = build(["mixup", "cutout:size=4", "cutmix|none"], PREPROCESSING)
+    chain = build_augmentation(["mixup", "cutout:size=4", "cutmix|none"], PREPROCESSING)
     assert (chain.of_batch(IMAGES, TARGETS, generator())[1].max(1).values < 1).any()
     last = chain.without_mixing()
     images, targets = last.of_batch(IMAGES, TARGETS, generator())
@@ -58,13 +58,13 @@ def test_without_mixing_only_labels_of_one_class_remain() -> None:
 
 
 def test_nothing_asked_for_changes_nothing() -> None:
-    images, targets = build([], PREPROCESSING).of_batch(IMAGES, TARGETS, None)
+    images, targets = build_augmentation([], PREPROCESSING).of_batch(IMAGES, TARGETS, None)
     assert images is IMAGES
     assert targets is TARGETS
 
 
 def test_partners_are_told_also_by_a_choice() -> None:
-    chain = build(["cutmix|none"], PREPROCESSING)
+    chain = build_augmentation(["cutmix|none"], PREPROCESSING)
     outcomes = set()
     for seed in range(8):
         told: list[torch.Tensor] = []
@@ -97,10 +97,10 @@ def test_a_choice_follows_the_seed() -> None:
 
 
 def test_a_choice_that_keeps_labels_is_not_mixing() -> None:
-    chain = build(["cutout:size=4|none"], PREPROCESSING)
+    chain = build_augmentation(["cutout:size=4|none"], PREPROCESSING)
     assert len(chain.batch) == 1
     assert not chain.mixing
-    assert len(build(["cutout|cutmix"], PREPROCESSING).mixing) == 1
+    assert len(build_augmentation(["cutout|cutmix"], PREPROCESSING).mixing) == 1
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_choice_that_keeps_labels_is_not_mixing() -> None:
 )
 def test_mistakes_are_told_before_any_work(spec: str, message: str) -> None:
     with pytest.raises(SurgeonError, match=message):
-        build(["mixup", spec], PREPROCESSING)
+        build_augmentation(["mixup", spec], PREPROCESSING)
     with pytest.raises(SurgeonError, match=message):
         mixer("mixup", spec, classes=6)
 
@@ -125,7 +125,7 @@ def test_mistakes_are_told_before_any_work(spec: str, message: str) -> None:
 @pytest.mark.parametrize("name", IMAGE_AUGMENTS)
 def test_only_batches_can_be_mixed(name: str) -> None:
     with pytest.raises(SurgeonError, match="does not work on batches"):
-        build([f"cutmix|{name}"], PREPROCESSING)
+        build_augmentation([f"cutmix|{name}"], PREPROCESSING)
     with pytest.raises(SurgeonError, match="does not work on batches"):
         mixer(name, classes=6)
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from surgeon.augment.base import ImageOperation, Kind, augments
 from surgeon.augment.geometry import fill_colour
-from surgeon.augment.pipeline import build
+from surgeon.augment.pipeline import build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.data.seeding import seed_from, seeded
 from surgeon.models.sources import Preprocessing
@@ -151,7 +151,7 @@ def test_policies_have_the_values_of_the_papers(name: str, size: int, specs: tup
 
 @pytest.mark.parametrize(("size", "hole"), [(32, 16), (224, 90)])
 def test_the_hole_of_the_weak_policy(size: int, hole: int) -> None:
-    (cut,) = build(["weak"], preprocessing((3, size, size))).batch
+    (cut,) = build_augmentation(["weak"], preprocessing((3, size, size))).batch
     images, _ = cut(torch.ones(200, 3, size, size), torch.eye(200), torch.Generator().manual_seed(0))
     blank = images[:, 0] == 0
     assert int(blank.sum(1).amax()) == int(blank.sum(2).amax()) == hole
@@ -166,7 +166,7 @@ def test_policies_for_digits_do_not_flip() -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", ["weak", "strong"])
 def test_policies_can_be_built(name: str, size: tuple[int, ...]) -> None:
-    built = build([name], preprocessing(size))
+    built = build_augmentation([name], preprocessing(size))
     assert (len(built.image), len(built.batch), len(built.mixing)) == ((0, 1, 0) if name == "weak" else (1, 0, 0))
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from surgeon.augment.pipeline import build
-from surgeon.data.sources import open_data
+from surgeon.augment.pipeline import build_augmentation
+from surgeon.data.opening import open_data
 from surgeon.models.sources import Preprocessing
 from surgeon.training.images import AugmentedImages, Order, training_batches
 
@@ -41,7 +41,7 @@ def test_processes_share_every_batch() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_augmented_images_do_not_depend_on_who_makes_them(workers: int) -> None:
     digits = open_data("digits", "train")
-    augmentations = (build(["standard"], GREY), build(["standard", "gaussian-noise"], GREY))
+    augmentations = (build_augmentation(["standard"], GREY), build_augmentation(["standard", "gaussian-noise"], GREY))
     images = AugmentedImages(digits, augmentations, seed=0)
     later = list(training_batches(images, Order(len(digits), 6, 0, 2, 4), workers, skip_bad=False))
     images[(0, 5)]  # whatever was drawn in between
@@ -57,7 +57,7 @@ def test_augmented_images_do_not_depend_on_who_makes_them(workers: int) -> None:
 
 def test_copies_share_their_crop() -> None:
     digits = open_data("digits", "train")
-    images = AugmentedImages(digits, (build(["standard"], GREY),) * 2, seed=0)
+    images = AugmentedImages(digits, (build_augmentation(["standard"], GREY),) * 2, seed=0)
     examples = [images[(0, index)] for index in range(20)]
     assert all(torch.equal(*example.copies) for example in examples)  # type: ignore[union-attr]
     plain = [torch.from_numpy(np.array(digits.image(index)))[..., None] for index in range(20)]

@@ -9,7 +9,7 @@ from torch import nn
 
 import surgeon
 from surgeon.augment.consistency import jensen_shannon
-from surgeon.augment.pipeline import Augmentation, build
+from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.models.sources import Preprocessing
 from surgeon.training.objective import Objective
 from tests.helpers import SmallResNet, randn
@@ -54,7 +54,7 @@ def test_moex_is_its_two_terms() -> None:
 
 def test_moex_with_cutmix_is_its_three_terms() -> None:
     preprocessing = Preprocessing(input_size=(3, 8, 8), mean=(0.5,) * 3, std=(0.5,) * 3)
-    augmentation = build(["cutmix"], preprocessing)
+    augmentation = build_augmentation(["cutmix"], preprocessing)
     model = surgeon.convert(SmallResNet(), "moex:site=bn1,p=1", inputs=(IMAGES,)).train()
     torch.manual_seed(0)
     loss = Objective(model, (augmentation,), 4)(model, (IMAGES,), LABELS, True, torch.Generator().manual_seed(3)).loss

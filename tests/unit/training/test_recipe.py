@@ -11,7 +11,7 @@ import yaml
 
 import surgeon
 from surgeon import checkpoint
-from surgeon.augment.pipeline import build
+from surgeon.augment.pipeline import build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.models.names import check_model_name
 from surgeon.training import network
@@ -54,15 +54,15 @@ def test_a_shipped_recipe_fits_its_network(name: str) -> None:
     if "28-10" in model:
         model = "cifar-wideresnet28-2"
     loaded = checkpoint.open_model(model, pretrained=False)
-    network.convert(loaded, recipe)
+    network.apply_rewrites(loaded, recipe)
     network.choose_what_learns(loaded.model, recipe)
     groups = network.parameter_groups(loaded.model, recipe, decay_norms=True)
     optimizer = make_optimizer(groups, recipe)
     schedule = Schedule(optimizer, recipe, steps=10 * recipe.epochs)
     schedule.set(0)
     assert loaded.origin.preprocessing is not None
-    build(recipe.augment, loaded.origin.preprocessing, "standard")
-    build(recipe.strong, loaded.origin.preprocessing, "standard")
+    build_augmentation(recipe.augment, loaded.origin.preprocessing, "standard")
+    build_augmentation(recipe.strong, loaded.origin.preprocessing, "standard")
 
 
 def test_all_mistakes_are_told_at_once() -> None:

@@ -230,5 +230,5 @@ def test_gamma_and_beta_of_residual_networks_decay_unless_told_otherwise(name: s
 
 def test_rewrites_and_units_leave_a_network_residual() -> None:
     loaded = load_model("cifar-resnet20", pretrained=False)
-    network.convert(loaded, check_recipe({"bn": "ghost", "insert": "crossnorm"}, "x"))
+    network.apply_rewrites(loaded, check_recipe({"bn": "ghost", "insert": "crossnorm"}, "x"))
     assert network.has_residual_path(loaded)

@@ -353,7 +353,7 @@ def _not_read(name: str, error: Exception) -> SurgeonError:
 
 
 @contextmanager
-def _quiet_datasets(name: str, told: Callable[[str, Exception], SurgeonError] = _not_read) -> Iterator[None]:
+def _quiet_datasets(name: str, explain: Callable[[str, Exception], SurgeonError] = _not_read) -> Iterator[None]:
     """Keep the library's bars and remarks from the terminal, and turn its errors into ours."""
     import datasets
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -370,7 +370,7 @@ def _quiet_datasets(name: str, told: Callable[[str, Exception], SurgeonError] = 
     except SurgeonError:
         raise
     except failures as error:
-        raise told(name, error) from error
+        raise explain(name, error) from error
     finally:
         datasets.logging.set_verbosity(verbosity)
         if bars:
