@@ -16,6 +16,7 @@ from surgeon.results.evaluation import (
     Mistake,
 )
 from surgeon.results.outputs import Export, Merging, Target
+from surgeon.results.shift import DataShift
 from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
 from surgeon.results.training import Epoch, FineTuning, Measured
 
@@ -29,6 +30,7 @@ __all__ = [
     "Combination",
     "ConfidenceBin",
     "Confusion",
+    "DataShift",
     "Ensemble",
     "Epoch",
     "Evaluation",
