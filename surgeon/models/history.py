@@ -264,6 +264,31 @@ class Averaged(Fact):
     warnings: Texts = ()
 
 
+class Recalibrated(Fact):
+    """Normalisation statistics were estimated anew from images without labels, or for layers that had none."""
+
+    kind: Literal["recalibrated"] = "recalibrated"
+    estimated_on: Images
+    prior: float | None
+    """How many images the old statistics counted for; None where layers had none."""
+    layers: Count
+    mean_shift: float | None = None
+    """How far means moved, in old standard deviations, on average over the layers."""
+    changed_predictions: float | None = None
+    """The share of images that are now taken for another class."""
+    measured_on: Images | None = None
+    """Other images, with labels."""
+    before: Figures | None = None
+    after: Figures | None = None
+    gains: Gains = ()
+    """On these."""
+    source: Images | None = None
+    """Images of the original domain."""
+    source_gains: Gains = ()
+    """On those."""
+    warnings: Texts = ()
+
+
 class Exported(Fact):
     """The network was written for programs that do not know surgeon."""
 
@@ -274,7 +299,17 @@ class Exported(Fact):
 
 
 Step = Annotated[
-    Earlier | Saved | Converted | FineTuned | Swept | TemperatureFitted | Tested | Merged | Averaged | Exported,
+    Earlier
+    | Saved
+    | Converted
+    | FineTuned
+    | Swept
+    | TemperatureFitted
+    | Tested
+    | Merged
+    | Averaged
+    | Recalibrated
+    | Exported,
     Field(discriminator="kind"),
 ]
 History = Annotated[tuple[Step, ...], Field(max_length=MOST_STEPS)]
@@ -299,7 +334,7 @@ def training_data(history: Iterable[Step]) -> tuple[DataSet, ...]:
 
 def what_changed_weights(history: Iterable[Step]) -> tuple[str, ...]:
     """How the weights came to differ from those that the network had before surgery, by the names of the steps."""
-    kinds = (step.kind for step in all_steps(history) if isinstance(step, FineTuned | Averaged | Merged))
+    kinds = (step.kind for step in all_steps(history) if isinstance(step, FineTuned | Averaged | Merged | Recalibrated))
     return tuple(dict.fromkeys(kinds))
 
 
