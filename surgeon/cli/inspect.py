@@ -13,7 +13,7 @@ from rich.table import Table
 from surgeon.cli import completion, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_report
 from surgeon.cli.groups import Opening
-from surgeon.cli.options import Limit, Model, Split
+from surgeon.cli.options import Limit, Model, Split, Where
 from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import shift_sentence
 
@@ -45,6 +45,7 @@ def inspect(
     ] = None,
     split: Split = None,
     limit: Limit = None,
+    where: Where = None,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -58,9 +59,9 @@ def inspect(
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
-    if data is None and not (split is None and limit is None and folder is None):
+    if data is None and (split, limit, where, folder) != (None, None, None, None):
         raise SurgeonError(
-            "--split, --limit and -o say which images to take and where to report, but there is no --data."
+            "--split, --limit, --where and -o say which images to take and where to report, but there is no --data."
         )
     with loading():
         from surgeon.models.sources import example_inputs
@@ -69,7 +70,7 @@ def inspect(
     loaded = opening.open(model)
     with output.working("Tracing the paths to the output…"):
         inspection = inspect_model(loaded.model, loaded.name, example_inputs(loaded.origin, examples=1))
-    found = _of_data(loaded, data, split, limit, folder)
+    found = _of_data(loaded, data, split, limit, where, folder)
     if found is not None:
         inspection = inspection.model_copy(update={"gates": found.gates, "shift": found.shift})
     by = prediction_by(loaded.model)
@@ -77,15 +78,21 @@ def inspect(
 
 
 def _of_data(
-    loaded: LoadedModel, data: str | None, split: str | None, limit: int | None, folder: Path | None
+    loaded: LoadedModel,
+    data: str | None,
+    split: str | None,
+    limit: int | None,
+    where: list[str] | None,
+    folder: Path | None,
 ) -> DataShift | None:
     if data is None:
         return None
     from surgeon.commands.shift import inspect_data
     from surgeon.measuring.preparation import InferenceRequest
 
+    request = InferenceRequest(data=data, split=split, limit=limit, where=tuple(where or ()), labelled=False)
     with output.progress_bar("images/s") as bar:
-        return inspect_data(loaded, InferenceRequest(data=data, split=split, limit=limit), bar, folder)
+        return inspect_data(loaded, request, bar, folder)
 
 
 def _describe(

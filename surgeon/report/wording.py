@@ -106,7 +106,7 @@ def shift_sentence(shift: Shift) -> str:
             worst = max(shift.layers, key=lambda layer: layer.excess)
             return (
                 f"The images are shifted for this network: over all layers their statistics are {figures} ({usual}; "
-                f"sampling noise {overall.noise:.2f}), and {layers} beyond what is usual, most of all "
+                f"sampling noise {overall.noise:.2f}), with {layers} beyond what is usual for one, and farthest in "
                 f"{worst.name or 'the model itself'} ({worst.excess:.2f})."
             )
         case Verdict.UNCLEAR:

@@ -50,6 +50,16 @@ def test_a_shift_is_found_and_drawn(faded: Path, here: Path) -> None:
     assert page.count("<svg viewBox") >= 2
 
 
+def test_images_need_no_labels(faded: Path, here: Path) -> None:
+    flat = here / "flat"
+    flat.mkdir()
+    for file in faded.rglob("*.png"):
+        file.rename(flat / file.name)
+    shift = document("inspect", "digits-resnet8", "--data", flat, "--limit", 40)["shift"]
+    assert shift["images"] == 40
+    assert shift["overall"]["verdict"] == "shifted"
+
+
 def test_refusals() -> None:
     assert "cannot tell a shift" in refusal("inspect", "digits-resnet8", "--data", "digits", "--limit", 3)
     assert "there is no --data" in refusal("inspect", "digits-resnet8", "-o", "out")
