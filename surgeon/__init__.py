@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from surgeon.surgery.collect import collect_statistics
     from surgeon.surgery.gates import gate_usage
     from surgeon.surgery.inspect import inspect_model
+    from surgeon.surgery.shift import measure_shift
 
 __version__ = VERSION
 
@@ -44,6 +45,7 @@ __all__ = [
     "gate_usage",
     "inspect_model",
     "load",
+    "measure_shift",
     "merge_branches",
     "mix_branches",
     "mixer",
@@ -66,6 +68,7 @@ _HOMES = {
     "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint.reading",
+    "measure_shift": "surgeon.surgery.shift",
     "merge_branches": "surgeon.surgery.branches",
     "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",

@@ -17,6 +17,7 @@ from surgeon.results.evaluation import (
 )
 from surgeon.results.outputs import Export, Merging, Target
 from surgeon.results.recalibration import Answers, Change, Recalibration
+from surgeon.results.shift import DataShift
 from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
 from surgeon.results.training import Epoch, FineTuning, Measured
 
@@ -32,6 +33,7 @@ __all__ = [
     "Combination",
     "ConfidenceBin",
     "Confusion",
+    "DataShift",
     "Ensemble",
     "Epoch",
     "Evaluation",
