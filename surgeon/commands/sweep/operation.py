@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,21 @@ from torch import nn
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
 from surgeon.commands.sweep.investigation import Investigation, Question
-from surgeon.commands.sweep.settings import ALPHA
+from surgeon.commands.sweep.settings import ALPHA, Swept
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
 from surgeon.layers.surgical import surgical_layers
-from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, has_alpha
+from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, Pair, has_alpha
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
 from surgeon.measuring.option_axis import OptionAxis
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, prepare
+from surgeon.measuring.product_axis import ProductAxis, SingleAxis
 from surgeon.measuring.runner import Runner
+from surgeon.measuring.values import MOST_VALUES
 from surgeon.metrics import metrics
 from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
@@ -52,6 +55,8 @@ class SweepRequest:
     values: tuple[float, ...]
     axis: str = "alpha"
     """alpha, lambda, or REWRITE.OPTION."""
+    second: Swept | None = None
+    """What else to sweep, every value with every other."""
     mix_logits: bool = False
     metric: str = "accuracy"
     method: Method | None = None
@@ -75,15 +80,15 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     parts = _parts(request, images)
     choosing, confirming = parts.images, parts.held_back
     if request.axis != LambdaAxis.name:
-        make_sweepable(loaded, request.axis, request.layers)
+        make_sweepable(loaded, _axis_names(request), request.layers)
     task = prepare(loaded, request.task, choosing)
     metric = metrics[request.metric]
-    axis = _axis(task.model, request)
+    axis, values = _axis_and_values(task.model, request)
     journal = None
     if (folder := request.output) is not None:
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
     runner = Runner(task.model, axis, task.inference, processes, journal, progress)
-    question = Question(request.values, metric, request.method, request.learn, request.force)
+    question = Question(values, metric, request.method, request.learn, request.force)
     held_back = task.batches(confirming) if confirming is not None else None
     before = settings_of(loaded.model)
     sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
@@ -107,29 +112,52 @@ def check_output(folder: Path, overwrite: bool) -> None:
     check_destination(folder, overwrite or (folder / JOURNAL).exists())
 
 
-def _axis(model: nn.Module, request: SweepRequest) -> Axis:
-    if request.axis == AlphaAxis.name:
+def _axis_names(request: SweepRequest) -> tuple[str, ...]:
+    return (request.axis,) if request.second is None else (request.axis, request.second.axis)
+
+
+def _axis_and_values(
+    model: nn.Module, request: SweepRequest
+) -> tuple[Axis, tuple[float, ...] | tuple[Pair, ...]]:  # fmt: skip
+    first = _axis(model, request.axis, request.values, request.mix_logits)
+    if (second := request.second) is None:
+        return first, request.values
+    both = ProductAxis(first, _axis(model, second.axis, second.values, request.mix_logits))
+    pairs = both.pairs(request.values, second.values)
+    if len(pairs) > MOST_VALUES:
+        raise SurgeonError(
+            f"{request.axis} and {second.axis} make {len(pairs):,} pairs of values, more than {MOST_VALUES:,}.",
+            "Sweep fewer values at once.",
+        )
+    return both, pairs
+
+
+def _axis(model: nn.Module, name: str, values: tuple[float, ...], mix_logits: bool) -> SingleAxis:
+    if name == AlphaAxis.name:
         return AlphaAxis(model)
-    if request.axis == LambdaAxis.name:
-        return LambdaAxis(model, how_to_mix(request.mix_logits))
-    axis = OptionAxis(model, *request.axis.split("."))
-    axis.check(request.values)
+    if name == LambdaAxis.name:
+        return LambdaAxis(model, how_to_mix(mix_logits))
+    axis = OptionAxis(model, *name.split("."))
+    axis.check(values)
     return axis
 
 
-def make_sweepable(loaded: LoadedModel, axis: str, layers: str | None) -> None:
+def make_sweepable(loaded: LoadedModel, axes: Sequence[str], layers: str | None) -> None:
     """Rewrite the BatchNorm layers so that they have what is swept, unless some are rewritten already."""
-    name = ALPHA if axis == AlphaAxis.name else axis.partition(".")[0]
     present = {name for layer in surgical_layers(loaded.model).values() for name in layer.rewrites}
-    if name in present or (axis == AlphaAxis.name and has_alpha(loaded.model)):
-        if layers is not None:
-            raise SurgeonError(
-                f"{loaded.name} has {name} layers already, so --layers has nothing to say.",
-                "Convert the original network with --layers instead.",
-            )
-        return
-    request = Rewriting(name=name)
-    rewrite(loaded, resolve_plan(loaded.model, [request], layers))
+    missing: list[str] = []
+    for axis in axes:
+        name = ALPHA if axis == AlphaAxis.name else axis.partition(".")[0]
+        if name in present or (axis == AlphaAxis.name and has_alpha(loaded.model)):
+            if layers is not None:
+                raise SurgeonError(
+                    f"{loaded.name} has {name} layers already, so --layers has nothing to say.",
+                    "Convert the original network with --layers instead.",
+                )
+        elif name not in missing:
+            missing.append(name)
+    if missing:
+        rewrite(loaded, resolve_plan(loaded.model, [Rewriting(name=name) for name in missing], layers))
 
 
 def _parts(request: SweepRequest, given: ImageSet | None) -> Choosing:
@@ -167,12 +195,13 @@ def _open_journal(
     identity = {
         "model": [str(loaded.origin.source), state_sha256(task.model)],
         "rewriting": [
-            (operation.layer, rewrite.name, _without_swept(rewrite, request.axis))
+            (operation.layer, rewrite.name, _without_swept(rewrite, _axis_names(request)))
             for operation in current_plan(task.model).operations
             for rewrite in operation.rewrites
         ],
         "data": images,
-        "values": [request.axis, [f"{value:.10g}" for value in request.values], request.mix_logits],
+        "values": [request.axis, _written(request.values), request.mix_logits],
+        "second axis": None if request.second is None else [request.second.axis, _written(request.second.values)],
         "metric": request.metric,
         "method": request.method,
         "learning": request.learn,
@@ -186,10 +215,16 @@ def _open_journal(
     return Journal(folder / JOURNAL, identity, request.overwrite)
 
 
-def _without_swept(rewrite: Rewrite, axis: str) -> dict[str, Any]:
+def _written(values: Sequence[float]) -> list[str]:
+    """As text: JSON has no infinity."""
+    return [f"{value:.10g}" for value in values]
+
+
+def _without_swept(rewrite: Rewrite, axes: Sequence[str]) -> dict[str, Any]:
     """The options of a rewrite that a sweep leaves as they are."""
-    swept = norms[rewrite.name].config.alpha_option if axis == AlphaAxis.name else axis.removeprefix(f"{rewrite.name}.")
-    return {key: value for key, value in rewrite.options.items() if key != swept}
+    alpha = norms[rewrite.name].config.alpha_option
+    swept = {alpha if axis == AlphaAxis.name else axis.removeprefix(f"{rewrite.name}.") for axis in axes}
+    return {key: value for key, value in rewrite.options.items() if key not in swept}
 
 
 def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest) -> Sweep:
