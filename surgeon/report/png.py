@@ -157,14 +157,14 @@ def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
     shades = [[math.nan] * len(chart.columns) for _ in chart.rows]
     for cell in chart.cells:
         shades[cell.row][cell.column] = chart.darkness(cell)
-    axes.imshow(shades, cmap="Blues", vmin=0, vmax=1.5, aspect="auto")
+    axes.imshow(shades, cmap="Blues", vmin=0, vmax=2.0, aspect="auto")
     written = max(len(chart.columns), len(chart.rows)) <= MOST_WRITTEN
     for cell in chart.cells:
         mark = " ★" if cell.chosen else " ○" if cell.original else ""
         if written or mark:
             text = f"{cell.written}{mark}" if written else mark.strip()
-            colour = ACCENT if cell.chosen else "black"
-            axes.text(cell.column, cell.row, text, ha="center", va="center", fontsize=8, color=colour)
+            weight = "bold" if cell.chosen else "normal"
+            axes.text(cell.column, cell.row, text, ha="center", va="center", fontsize=8, weight=weight)
     _write_ticks(axes.set_xticks, list(enumerate(chart.columns))[:: 1 + len(chart.columns) // MOST_WRITTEN])
     _write_ticks(axes.set_yticks, list(enumerate(chart.rows))[:: 1 + len(chart.rows) // MOST_WRITTEN])
     axes.set_xlabel(f"{chart.x_label}\n{textwrap.fill(chart.note, 60)}", fontsize=9)
