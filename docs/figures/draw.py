@@ -49,13 +49,23 @@ IMAGES = Path(__file__).parents[1] / "images" / "methods"
 
 def example_weighted() -> Figure:
     """One channel's features of eight images, normalised at three values of alpha."""
+    return _normalised([(f"example-weighted:alpha={alpha}", f"alpha = {alpha:g}") for alpha in (0.0, 0.3, 1.0)])
+
+
+def instance_aware() -> Figure:
+    """The same at three values of k."""
+    return _normalised([(f"instance-aware:k={k}", f"k = {k}") for k in ("inf", "2", "0")])
+
+
+def _normalised(specs: Sequence[tuple[str, str]]) -> Figure:
+    """One channel's features of eight images, normalised by rewrites at several settings."""
     network = bundled_network()
     spread, _ = digits(300, "test")
     means = features(network, "layer1.0.bn1", spread)[:, 6].mean((1, 2))
     images = spread[means.argsort()[:: len(means) // 7]]  # from the lowest mean to the highest
-    figure, axes = panels(3, sharex=True, sharey=True)
-    for panel, alpha in zip(axes, (0.0, 0.3, 1.0), strict=True):
-        converted = surgeon.convert(network, "example-weighted", alpha=alpha)
+    figure, axes = panels(len(specs), sharex=True, sharey=True)
+    for panel, (spec, title) in zip(axes, specs, strict=True):
+        converted = surgeon.convert(network, spec)
         layer = converted.get_submodule("layer1.0.bn1")
         layer.weight.data.fill_(1)  # the normalised values themselves, before gamma and beta
         layer.bias.data.zero_()
@@ -68,7 +78,7 @@ def example_weighted() -> Figure:
             panel.plot(mean, row, "o", color=RED, markersize=5)
         panel.axvline(0, color=GREY, linewidth=0.9, linestyle="--", zorder=0)
         panel.set_yticks(range(len(values)))
-        finish(panel, f"alpha = {alpha:g}", "normalised feature", "image" if alpha == 0 else "")
+        finish(panel, title, "normalised feature", "image" if panel is axes[0] else "")
     return figure
 
 
@@ -273,6 +283,7 @@ def norm_weight_decay() -> Figure:
 
 FIGURES = {
     "example-weighted": example_weighted,
+    "instance-aware": instance_aware,
     "ghost": ghost,
     "batch-group": batch_group,
     "split": split,

@@ -35,6 +35,7 @@ class PriorAxis:
         before = statistics_of(self.model)
         self.statistics: dict[float, dict[str, Statistics]] = {math.inf: before}
         self.layers = 0
+        self.value = math.inf
         loader = task.with_one_view().batches(images)
         for value in (value for value in values if math.isfinite(value)):
             given = (batch.images.to(task.device) for batch in loader if len(batch.labels))
@@ -60,8 +61,9 @@ class PriorAxis:
 
     def set(self, value: Value) -> None:
         """Leave the network at a value."""
-        set_statistics(self.model, self.statistics[cast("float", value)])
+        self.value = cast("float", value)
+        set_statistics(self.model, self.statistics[self.value])
 
-    def step(self, images: Images, value: float) -> Recalibrated:
-        """What the network's history says where it is left at a value."""
-        return Recalibrated(estimated_on=images, prior=value, layers=self.layers)
+    def step(self, images: Images) -> Recalibrated:
+        """What the network's history says of the value that it is left at."""
+        return Recalibrated(estimated_on=images, prior=self.value, layers=self.layers)

@@ -176,6 +176,9 @@ class Swept(Fact):
     metric: Name
     values: Annotated[tuple[float, ...], Field(max_length=100_000)]
     chosen: float
+    second_values: Annotated[tuple[float, ...], Field(max_length=100_000)] = ()
+    """Where two axes were swept at once: what the second one had at each of the values."""
+    second_chosen: float | None = None
     settings: Annotated[tuple[SweptSetting, ...], Field(min_length=1, max_length=1000)]
     """The original first."""
     best: Name

@@ -64,10 +64,12 @@ def swept(sweep: Sweep, *, changed: bool, data: DataSet | None = None) -> Swept:
     return Swept(
         chosen_on=Images(data=data or data_set(sweep.data), split=sweep.split, number=sweep.choosing_images),
         held_out=sweep.confirming_images,
-        axis=sweep.axis,
+        axis=sweep.axes,
         metric=sweep.metric,
         values=tuple(point.value for point in sweep.points),
         chosen=sweep.chosen,
+        second_values=tuple(point.second for point in sweep.points if point.second is not None),
+        second_chosen=sweep.second_chosen,
         settings=tuple(map(_setting, sweep.settings)),
         best=sweep.best,
         stored=sweep.kept == sweep.best and sweep.kept != sweep.settings[0].name,

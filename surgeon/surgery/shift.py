@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError, count
-from surgeon.layers.branches import Branch
+from surgeon.layers.router import Branch
 from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import example_statistics, wide
 from surgeon.layers.surgical import SurgicalNorm
