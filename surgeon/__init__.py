@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from surgeon.checkpoint.writing import save
     from surgeon.commands.export.api import export
     from surgeon.commands.finetune.api import finetune
-    from surgeon.commands.recalibrate import recalibrate
+    from surgeon.commands.recalibrate.api import recalibrate
     from surgeon.commands.sweep.api import sweep
     from surgeon.core.errors import SurgeonError
     from surgeon.inserts.moex.layer import exchange_unit
@@ -72,7 +72,7 @@ _HOMES = {
     "merge_branches": "surgeon.surgery.branches",
     "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",
-    "recalibrate": "surgeon.commands.recalibrate",
+    "recalibrate": "surgeon.commands.recalibrate.api",
     "save": "surgeon.checkpoint.writing",
     "sweep": "surgeon.commands.sweep.api",
 }

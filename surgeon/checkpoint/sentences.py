@@ -12,6 +12,7 @@ from surgeon.models.history import (
     Averaged,
     Converted,
     Earlier,
+    EntropyMinimised,
     Exported,
     Figures,
     FineTuned,
@@ -140,13 +141,16 @@ def _merged(step: Merged) -> str:
 
 
 def _recalibrated(step: Recalibrated) -> str:
-    where = f"{count(step.layers, 'layer')} from {_images(step.estimated_on)}, without labels"
+    chosen = f" ({' and '.join(step.where)})" if step.where else ""
+    where = f"{count(step.layers, 'layer')} from {_images(step.estimated_on)}{chosen}, without labels"
     if step.prior is None:
         sentences = [f"Normalisation statistics collected for {where}."]
     else:
         sentences = [f"Normalisation statistics estimated anew for {where}, prior {step.prior:g} images."]
     if step.mean_shift is not None:
         sentences.append(f"Means moved by {step.mean_shift:.2f} standard deviations on average.")
+    if step.entropy is not None:
+        sentences.append(_entropy(step.entropy))
     if step.changed_predictions is not None:
         sentences.append(f"{step.changed_predictions:.1%} of the predicted classes changed.")
     if step.measured_on is not None:
@@ -156,6 +160,17 @@ def _recalibrated(step: Recalibrated) -> str:
         gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.source_gains)
         sentences.append(f"On the original domain, {_images(step.source)}: {gains}.")
     return " ".join([*sentences, *step.warnings])
+
+
+def _entropy(step: EntropyMinimised) -> str:
+    if not step.epochs:
+        return "Entropy minimisation collapsed at once and was undone."
+    stopped = ", where it was stopped because predictions began to collapse" if step.collapsed else ""
+    return (
+        f"Gamma and beta of {count(step.layers, 'layer')} were then adapted by entropy minimisation, "
+        f"{count(step.epochs, 'epoch')} at a learning rate of {step.lr:g}{stopped}: mean entropy {step.before:.3f} to "
+        f"{step.after:.3f} nats."
+    )
 
 
 def _averaged(step: Averaged) -> str:

@@ -41,6 +41,14 @@ def recalibrate(
     confirm: Annotated[
         bool, typer.Option("--confirm", help="Estimate on one half of the images, measure by labels on the other.")
     ] = False,
+    tent: Annotated[
+        bool,
+        typer.Option("--tent", help="Then make predictions surer: minimise their entropy over gamma and beta (Tent)."),
+    ] = False,
+    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Of --tent. Default: 5.")] = None,
+    lr: Annotated[
+        float | None, typer.Option("--lr", metavar="RATE", help="Learning rate of --tent. Default: 0.001.")
+    ] = None,
     source: Annotated[
         str | None,
         typer.Option("--source", metavar="DATA", help="Labelled images of the original domain: what it costs there."),
@@ -62,16 +70,26 @@ def recalibrate(
 
     check_model_name(model)
     number = _prior(prior)
+    if not tent and (epochs, lr) != (None, None):
+        raise SurgeonError(f"{'--lr' if epochs is None else '--epochs'} is for --tent, which is not given.")
+    if lr is not None and not 0 < lr < float("inf"):
+        raise SurgeonError(f"--lr cannot be {lr:g}.", "It is a number above 0; 0.001 is usual.")
+    if collect and tent:
+        raise SurgeonError(
+            "--collect changes nothing but statistics, and --tent changes gamma and beta.", "Run two commands."
+        )
     if collect and number != _prior("256"):
         raise SurgeonError("--prior weighs old statistics, and --collect is for layers that have none.")
     with loading():
-        from surgeon.commands.recalibrate import RecalibrationRequest, run_recalibration
+        from surgeon.commands.recalibrate.operation import EntropyRequest, RecalibrationRequest, run_recalibration
+        from surgeon.surgery.entropy import EPOCHS, RATE
     request = RecalibrationRequest(
         task=images.request(data),
         prior=number,
         layers=layers,
         confirm=confirm,
         collect=collect,
+        tent=EntropyRequest(epochs or EPOCHS, lr or RATE) if tent else None,
         source=source,
         output=folder,
         overwrite=overwrite,

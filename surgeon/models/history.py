@@ -267,16 +267,34 @@ class Averaged(Fact):
     warnings: Texts = ()
 
 
+class EntropyMinimised(Fact):
+    """Gamma and beta were adapted so that predictions for the same unlabelled images became surer."""
+
+    epochs: Count
+    """Whose result was kept."""
+    lr: float
+    layers: Count
+    before: float
+    """Mean entropy of the predictions, in nats."""
+    after: float
+    collapsed: bool = False
+    """Whether it was stopped because predictions concentrated on few classes."""
+
+
 class Recalibrated(Fact):
     """Normalisation statistics were estimated anew from images without labels, or for layers that had none."""
 
     kind: Literal["recalibrated"] = "recalibrated"
     estimated_on: Images
+    where: Texts = ()
+    """COLUMN=VALUE: only the rows in which all of these hold."""
     prior: float | None
     """How many images the old statistics counted for; None where layers had none."""
     layers: Count
     mean_shift: float | None = None
     """How far means moved, in old standard deviations, on average over the layers."""
+    entropy: EntropyMinimised | None = None
+    """What was done after that, if anything was."""
     changed_predictions: float | None = None
     """The share of images that are now taken for another class."""
     measured_on: Images | None = None

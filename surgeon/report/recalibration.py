@@ -13,6 +13,7 @@ from surgeon.report.png import save_picture
 
 if TYPE_CHECKING:
     from surgeon.results.recalibration import Measured, Recalibration
+    from surgeon.surgery.entropy import EntropyResult
 
 
 def recalibration_picture(result: Recalibration, path: Path) -> None:
@@ -55,10 +56,10 @@ def charts(result: Recalibration) -> list[Chart]:
 
 def in_sentences(result: Recalibration) -> list[str]:
     """What was done and what it changed; accuracy is spoken of only where there are labels."""
-    done = _done(result)
     change = result.change
     sentences = [
-        done,
+        _done(result),
+        *([] if result.entropy is None else [_minimised(result.entropy)]),
         f"On these images {change.changed:.1%} of the predicted classes changed, and the mean confidence went from "
         f"{change.before.confidence:.1%} to {change.after.confidence:.1%}.",
     ]
@@ -80,6 +81,17 @@ def _done(result: Recalibration) -> str:
         f"The statistics of {count(len(result.layers), 'layer')} were estimated {where}, with a weight of "
         f"{result.weight:.1%} (prior {result.prior:g} images).{moved}"
     )
+
+
+def _minimised(entropy: EntropyResult) -> str:
+    done = (
+        f"Entropy minimisation over gamma and beta of {count(entropy.layers, 'layer')}, "
+        f"{count(entropy.epochs, 'epoch')} at a learning rate of {entropy.lr:g}: mean entropy of the predictions "
+        f"{entropy.before.entropy:.3f} to {entropy.after.entropy:.3f} nats."
+    )
+    if not entropy.collapsed:
+        return done
+    return f"{done} The next epoch was undone: predictions began to collapse onto few classes."
 
 
 def _images(measured: Measured) -> str:

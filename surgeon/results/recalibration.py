@@ -6,7 +6,8 @@ from surgeon.core.devices import Precision
 from surgeon.metrics import Metrics
 from surgeon.models.sources import Preprocessing
 from surgeon.results.base import Gain, Result
-from surgeon.surgery.recalibration import LayerMovement
+from surgeon.surgery.entropy import EntropyResult
+from surgeon.surgery.moments import LayerMovement
 
 
 class Answers(Result):
@@ -66,6 +67,8 @@ class Recalibration(Result):
     """Layers that had no statistics."""
     kept: tuple[str, ...] = ()
     """Layers some of whose statistics stayed as they were."""
+    entropy: EntropyResult | None = None
+    """What entropy minimisation did afterwards, if that was asked for."""
     change: Change
     """On the very images that statistics were estimated from."""
     confirmed: Measured | None = None

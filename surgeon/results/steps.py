@@ -15,6 +15,7 @@ from surgeon.models.history import (
     AveragedMember,
     DataKind,
     DataSet,
+    EntropyMinimised,
     Figures,
     Images,
     Merged,
@@ -26,6 +27,7 @@ from surgeon.results.ensemble import Choice, Ensemble, Restatement
 from surgeon.results.outputs import Merging
 from surgeon.results.recalibration import Measured, Recalibration
 from surgeon.results.sweep import Setting, Sweep
+from surgeon.surgery.entropy import EntropyResult
 
 HUB = "hf:"
 
@@ -109,9 +111,11 @@ def recalibrated(result: Recalibration) -> Recalibrated:
     confirmed, source = result.confirmed, result.source
     return Recalibrated(
         estimated_on=images_of(result.data, result.split, result.images),
+        where=result.where,
         prior=result.prior,
         layers=len(result.layers) or len(result.collected),
         mean_shift=result.mean_shift,
+        entropy=minimised(result.entropy),
         changed_predictions=result.change.changed,
         measured_on=_labelled(confirmed),
         before=figures_of(confirmed.before) if confirmed is not None else None,
@@ -120,6 +124,20 @@ def recalibrated(result: Recalibration) -> Recalibrated:
         source=_labelled(source),
         source_gains=source.gains if source is not None else (),
         warnings=result.warnings,
+    )
+
+
+def minimised(result: EntropyResult | None) -> EntropyMinimised | None:
+    """What entropy minimisation did, if it did anything."""
+    if result is None:
+        return None
+    return EntropyMinimised(
+        epochs=result.epochs,
+        lr=result.lr,
+        layers=result.layers,
+        before=result.before.entropy,
+        after=result.after.entropy,
+        collapsed=result.collapsed,
     )
 
 

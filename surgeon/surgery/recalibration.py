@@ -11,46 +11,29 @@ stay off, and each example's own statistics keep their weight alpha.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from surgeon.core.errors import ExitCode, SurgeonError, count
+from surgeon.core.errors import SurgeonError, count
 from surgeon.core.private import BatchNorm
 from surgeon.layers.router import Branch
 from surgeon.layers.running import evaluating
-from surgeon.layers.statistics import Statistics, mix, pool, wide
+from surgeon.layers.statistics import Statistics
 from surgeon.layers.surgical import SurgicalNorm, is_whole_layer, surgical_layers
 from surgeon.surgery.adapters import FLAVOURS
 from surgeon.surgery.branches import branch, mix_of
+from surgeon.surgery.entropy import EntropyResult
+from surgeon.surgery.moments import LayerMovement, Seen, epsilon_of, fill, stored, watching
 from surgeon.surgery.selectors import select
 
 FORGET, KEEP = 0.0, math.inf
 """The priors at which old statistics count for nothing, and at which new ones do."""
-VALUES_AT_ONCE = 1 << 14
-
-
-class LayerMovement(BaseModel):
-    """How far the statistics of one layer moved."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    layer: str
-    channels: int
-    values: int
-    """Per channel, that the new statistics were estimated from."""
-    mean_shift: float
-    """How far means moved, in the old standard deviations, averaged over the channels."""
-    largest_shift: float
-    """In the channel in which it moved farthest."""
-    deviation_ratio: float
-    """New standard deviations over old ones, averaged geometrically over the channels."""
+DEFAULT_PRIOR = 256.0
+"""A compromise between small images, which want less, and large ones, which want more: docs/recalibrate.md."""
 
 
 class Reestimation(BaseModel):
@@ -67,6 +50,8 @@ class Reestimation(BaseModel):
     """In the order in which images go through them."""
     kept: tuple[str, ...] = ()
     """Layers some of whose statistics stayed as they were: they have a rule of their own."""
+    entropy: EntropyResult | None = None
+    """What entropy minimisation did afterwards, if that was asked for."""
 
 
 def reestimate(
@@ -91,24 +76,24 @@ def reestimate(
         frozen: Whether frozen layers do.
     """
     weight = weight_of(prior, images)
-    seen = {module: _Seen(name, _stored(module)) for name, module in _targets(model, layers, auxiliary, frozen).items()}
+    seen = {module: Seen(name, stored(module)) for name, module in _targets(model, layers, auxiliary, frozen).items()}
     try:
-        with evaluating(model), torch.no_grad(), _watching(seen, weight):
+        with evaluating(model), torch.no_grad(), watching(seen, weight):
             number = sum(_go_through(model, batch, auxiliary) for batch in batches)
         _check_number(number, images)
         found = {module: moments for module, moments in _in_order(seen) if moments.values}
         new = {module: moments.new(weight) for module, moments in found.items()}
     except BaseException:
         for module, moments in seen.items():
-            _fill(module, moments.old)
+            fill(module, moments.old)
         raise
     for module, moments in seen.items():
-        _fill(module, new.get(module, moments.old))
+        fill(module, new.get(module, moments.old))
     return Reestimation(
         images=number,
         prior=prior,
         weight=weight,
-        layers=tuple(moments.movement(new[module], _epsilon(module)) for module, moments in found.items()),
+        layers=tuple(moments.movement(new[module], epsilon_of(module)) for module, moments in found.items()),
         kept=keeps_statistics(model, auxiliary=auxiliary),
     )
 
@@ -135,14 +120,14 @@ def keeps_statistics(model: nn.Module, *, auxiliary: bool = True) -> tuple[str, 
 
 def statistics_of(model: nn.Module) -> dict[str, Statistics]:
     """The running statistics that `reestimate` may change, by the names of their layers."""
-    return {name: _stored(module) for name, module in _targets(model, None, auxiliary=True, frozen=True).items()}
+    return {name: stored(module) for name, module in _targets(model, None, auxiliary=True, frozen=True).items()}
 
 
 def set_statistics(model: nn.Module, statistics: Mapping[str, Statistics]) -> None:
     """Give layers the running statistics that `statistics_of` gave."""
     modules = dict(model.named_modules())
     for name, values in statistics.items():
-        _fill(modules[name], values)
+        fill(modules[name], values)
 
 
 @contextmanager
@@ -157,59 +142,6 @@ def without_example_weighting(model: nn.Module) -> Iterator[None]:
     finally:
         for layer, alpha in zip(layers, alphas, strict=True):
             layer.set_alpha(alpha)
-
-
-@dataclass
-class _Seen:
-    """The statistics that a layer had, and the moments of all values that it has seen since."""
-
-    name: str
-    old: Statistics
-    all: Statistics | None = None
-    values: int = 0
-    first: int = field(default=0)
-    """When it was first reached, among all layers."""
-
-    def add(self, batch: Statistics, values: int) -> None:
-        self.values += values
-        self.all = batch if self.all is None else mix(self.all, batch, values / self.values)
-
-    def mixed(self, new: Statistics, weight: float) -> Statistics:
-        """Old and new statistics, each counted as so many images."""
-        if weight == 0:
-            return self.old
-        mean, var = ((1 - weight) * old.double() + weight * values for old, values in zip(self.old, new, strict=True))
-        return Statistics(mean, var)
-
-    def new(self, weight: float) -> Statistics:
-        """What the layer gets."""
-        assert self.all is not None
-        if not all(bool(values.isfinite().all()) for values in self.all):
-            raise SurgeonError(
-                f"What reaches {self.name or 'the layer'} is not finite, so it has no statistics.",
-                "Check the weights and the preprocessing of the images.",
-                ExitCode.FAILED,
-            )
-        if self.values == 1 and weight == 1:
-            raise SurgeonError(
-                f"{self.name or 'The layer'} has seen one value per channel, which has no variance.",
-                "Use more images, or a prior above 0.",
-            )
-        return self.mixed(self.all, weight)
-
-    def movement(self, new: Statistics, eps: float) -> LayerMovement:
-        old_mean, old_var = (values.double() for values in self.old)
-        new_mean, new_var = (values.double() for values in new)
-        shift = (new_mean - old_mean).abs() / (old_var + eps).sqrt()
-        ratio = ((new_var + eps) / (old_var + eps)).log().mean() / 2
-        return LayerMovement(
-            layer=self.name,
-            channels=len(shift),
-            values=self.values,
-            mean_shift=float(shift.mean()),
-            largest_shift=float(shift.max()),
-            deviation_ratio=float(ratio.exp()),
-        )
 
 
 def _targets(model: nn.Module, selector: str | None, auxiliary: bool, frozen: bool) -> dict[str, nn.Module]:
@@ -238,25 +170,14 @@ def _can_be_estimated(module: nn.Module, frozen: bool) -> bool:
     return isinstance(module, BatchNorm) and module.running_mean is not None
 
 
-def _stored(module: nn.Module) -> Statistics:
-    return Statistics(cast("Tensor", module.running_mean).clone(), cast("Tensor", module.running_var).clone())
-
-
-def _fill(module: nn.Module, statistics: Statistics) -> None:
-    cast("Tensor", module.running_mean).copy_(statistics.mean)
-    cast("Tensor", module.running_var).copy_(statistics.var)
-
-
-def _epsilon(module: nn.Module) -> float:
-    return module.epsilon if isinstance(module, SurgicalNorm) else float(cast("float", module.eps))
-
-
-def _in_order(seen: dict[nn.Module, _Seen]) -> list[tuple[nn.Module, _Seen]]:
+def _in_order(seen: dict[nn.Module, Seen]) -> list[tuple[nn.Module, Seen]]:
     return sorted(seen.items(), key=lambda item: item[1].first)
 
 
 def _go_through(model: nn.Module, images: Tensor, auxiliary: bool) -> int:
     """One batch by every branch that counts; returns its images."""
+    if not len(images):
+        return 0
     split = any(layer.aux is not None for layer in surgical_layers(model).values())
     try:
         with branch(model, Branch.MAIN) if split else nullcontext():
@@ -264,7 +185,7 @@ def _go_through(model: nn.Module, images: Tensor, auxiliary: bool) -> int:
         if split and auxiliary and mix_of(model) is None:  # a mixed network has taken both branches by itself
             with branch(model, Branch.AUXILIARY):
                 model(images)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
         shape, told = "x".join(map(str, images.shape)), next(iter(str(error).splitlines()), "").rstrip(".")
         raise SurgeonError(
             f"The network cannot take a batch of {shape}: {told}.", "Give it images as they are preprocessed for it."
@@ -280,85 +201,3 @@ def _check_number(seen: int, expected: int | None) -> None:
             f"{count(expected, 'image')} were counted, but then {seen:,} came, so their weight would be wrong.",
             "Pass a loader that gives as many images each time it is gone through.",
         )
-
-
-@contextmanager
-def _watching(seen: dict[nn.Module, _Seen], weight: float) -> Iterator[None]:
-    """Every layer takes note of its input, and normalises it by the statistics that are stored if there is no more.
-
-    The layers stay in evaluation mode with these for running ones. Training mode would refuse a batch of one value,
-    cut it into groups, or wait for other processes.
-    """
-    reached = 0
-
-    def look(layer: nn.Module, args: tuple[Tensor, ...], keywords: dict[str, Tensor]) -> None:
-        nonlocal reached
-        x = wide(args[0] if args else next(iter(keywords.values())))
-        target = _branch_of(layer)
-        if target not in seen or not x.numel():
-            return
-        moments = seen[target]
-        if not moments.values:
-            reached += 1
-            moments.first = reached
-        batch = _moments(x)
-        moments.add(batch, x.numel() // x.shape[1])
-        _fill(target, moments.mixed(batch, weight))
-
-    handles = [
-        layer.register_forward_pre_hook(look, with_kwargs=True)
-        for layer in seen
-        if not (isinstance(layer, SurgicalNorm) and layer.is_branch)  # which the whole layer calls on its own
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _branch_of(layer: nn.Module) -> nn.Module | None:
-    """What normalises when a layer is called now; None if each half of a batch goes another way."""
-    if not isinstance(layer, SurgicalNorm) or layer.aux is None:
-        return layer
-    return {Branch.MAIN: layer, Branch.AUXILIARY: layer.aux}.get(layer.router.branch)
-
-
-def _moments(x: Tensor) -> Statistics:
-    """Mean and biased variance of each channel, in double precision from here on.
-
-    torch's own training kernel takes a third of the time of `var_mean`. But where channels lie next to one another it
-    adds up all values one after the other, which loses digits, so it gets a stretch of them at a time.
-    """
-    values = x.numel() // x.shape[1]
-    if values == 1:
-        flat = x.reshape(-1).double()
-        return Statistics(flat, torch.zeros_like(flat))
-    examples = len(x) if x.is_contiguous() else max(1, VALUES_AT_ONCE * len(x) // values)
-    stretches = torch.split(x, examples)
-    parts = [_moments_at_once(stretch) for stretch in stretches]
-    if len(parts) == 1:
-        return parts[0]
-    sizes = torch.tensor([len(stretch) for stretch in stretches], dtype=torch.float64, device=x.device)
-    return pool(Statistics(*(torch.stack(of_parts) for of_parts in zip(*parts, strict=True))), sizes)
-
-
-def _moments_at_once(x: Tensor) -> Statistics:
-    mean, var = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
-    F.batch_norm(x, mean, var, None, None, True, 1.0, 1e-5)
-    values = x.numel() // x.shape[1]
-    return Statistics(mean.double(), var.double() * ((values - 1) / values))  # it keeps the unbiased variance
-
-
-def images_in(batch: Any) -> Tensor:
-    """The images of what a loader gives: a tensor, a pair that begins with one, or a dictionary that holds one."""
-    if isinstance(batch, Mapping):
-        batch = next((batch[key] for key in ("image", "images", "img", "pixel_values") if key in batch), None)
-    elif isinstance(batch, Sequence):
-        batch = batch[0] if len(batch) else None
-    if not isinstance(batch, Tensor) or batch.dim() == 0:
-        raise SurgeonError(
-            f"A batch has to be a tensor of images, and this holds a {type(batch).__name__}.",
-            'Tensors, pairs (images, labels) and dictionaries with "image" will do.',
-        )
-    return batch
