@@ -142,13 +142,23 @@ def _moments(x: Tensor) -> Statistics:
     if values == 1:
         flat = x.reshape(-1).double()
         return Statistics(flat, torch.zeros_like(flat))
-    examples = len(x) if x.is_contiguous() else max(1, VALUES_AT_ONCE * len(x) // values)
-    stretches = torch.split(x, examples)
-    parts = [_moments_at_once(stretch) for stretch in stretches]
+    parts = list(_stretches(x))
     if len(parts) == 1:
-        return parts[0]
-    sizes = torch.tensor([len(stretch) for stretch in stretches], dtype=torch.float64, device=x.device)
-    return pool(Statistics(*(torch.stack(of_parts) for of_parts in zip(*parts, strict=True))), sizes)
+        return _moments_at_once(x)
+    found = [_moments_at_once(part) for part in parts]
+    sizes = torch.tensor([part.numel() for part in parts], dtype=torch.float64, device=x.device)
+    return pool(Statistics(*(torch.stack(of_parts) for of_parts in zip(*found, strict=True))), sizes)
+
+
+def _stretches(x: Tensor) -> Iterator[Tensor]:
+    """All of it, or examples, or rows of images, of about so many values per channel that few digits are lost."""
+    if x.is_contiguous() or x.dim() < 3:
+        yield x
+        return
+    each = x.numel() // (len(x) * x.shape[1])
+    rows = max(1, VALUES_AT_ONCE * x.shape[2] // each)
+    for examples in x.split(max(1, VALUES_AT_ONCE // each)):
+        yield from examples.split(rows, dim=2)
 
 
 def _moments_at_once(x: Tensor) -> Statistics:

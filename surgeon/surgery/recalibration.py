@@ -32,6 +32,7 @@ from surgeon.surgery.selectors import select
 
 FORGET, KEEP = 0.0, math.inf
 """The priors at which old statistics count for nothing, and at which new ones do."""
+NO_IMAGES = "No images were given to estimate statistics from."
 DEFAULT_PRIOR = 256.0
 """A compromise between small images, which want less, and large ones, which want more: docs/recalibrate.md."""
 
@@ -104,6 +105,8 @@ def weight_of(prior: float, images: int | None) -> float:
         raise SurgeonError(f"The prior cannot be {prior:g}.", "It is a number of images: 0, more, or inf.")
     if prior in (FORGET, KEEP):
         return 1.0 if prior == FORGET else 0.0
+    if images == 0:
+        raise SurgeonError(NO_IMAGES)
     if images is None:
         raise SurgeonError("How much new statistics count depends on the number of images, which is not known.")
     return images / (prior + images)
@@ -195,7 +198,7 @@ def _go_through(model: nn.Module, images: Tensor, auxiliary: bool) -> int:
 
 def _check_number(seen: int, expected: int | None) -> None:
     if not seen:
-        raise SurgeonError("No images were given to estimate statistics from.")
+        raise SurgeonError(NO_IMAGES)
     if expected is not None and seen != expected:
         raise SurgeonError(
             f"{count(expected, 'image')} were counted, but then {seen:,} came, so their weight would be wrong.",

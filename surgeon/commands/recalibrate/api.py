@@ -59,7 +59,7 @@ def recalibrate(
     batches = _Batches(network, loader)
     images = None if prior in (FORGET, KEEP) else sum(map(len, batches))
     before = statistics_of(network)
-    found = reestimate(network, batches, prior=prior, images=images or None, layers=layers)
+    found = reestimate(network, batches, prior=prior, images=images, layers=layers)
     if tent:
         try:
             entropy = minimise_entropy(network, batches, epochs=epochs, lr=lr)
