@@ -1,4 +1,4 @@
-"""Example-weighted evaluation against plain BatchNorm: ResNet-50, 224 px, batch 16 and 1, both memory formats."""
+"""Example-weighted and instance-aware evaluation against plain BatchNorm: ResNet-50, batch 16 and 1, both layouts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ def main() -> int:
     plain = timm.create_model(MODEL).eval()
     weighted = surgeon.convert(plain, "example-weighted:alpha=0.05").eval()
     unweighted = surgeon.convert(plain, "example-weighted:alpha=0").eval()
+    corrected = surgeon.convert(plain, "instance-aware:k=8").eval()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, compiled kernel: {native.available()}")
     kept = True
     for memory_format in (torch.contiguous_format, torch.channels_last):
-        models = {"plain BatchNorm": plain, "example-weighted, alpha 0.05": weighted, "alpha 0": unweighted}
+        models = {
+            "plain BatchNorm": plain,
+            "example-weighted, alpha 0.05": weighted,
+            "alpha 0": unweighted,
+            "instance-aware, k 8": corrected,
+        }
         for model in models.values():
             model.to(memory_format=memory_format)
         for batch, rounds in BATCHES.items():

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from surgeon.checkpoint.writing import save
     from surgeon.commands.export.api import export
     from surgeon.commands.finetune.api import finetune
+    from surgeon.commands.recalibrate.api import recalibrate
     from surgeon.commands.sweep.api import sweep
     from surgeon.core.errors import SurgeonError
     from surgeon.inserts.moex.layer import exchange_unit
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from surgeon.surgery.collect import collect_statistics
     from surgeon.surgery.gates import gate_usage
     from surgeon.surgery.inspect import inspect_model
+    from surgeon.surgery.shift import measure_shift
 
 __version__ = VERSION
 
@@ -43,9 +45,11 @@ __all__ = [
     "gate_usage",
     "inspect_model",
     "load",
+    "measure_shift",
     "merge_branches",
     "mix_branches",
     "mixer",
+    "recalibrate",
     "save",
     "sweep",
 ]
@@ -64,9 +68,11 @@ _HOMES = {
     "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint.reading",
+    "measure_shift": "surgeon.surgery.shift",
     "merge_branches": "surgeon.surgery.branches",
     "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",
+    "recalibrate": "surgeon.commands.recalibrate.api",
     "save": "surgeon.checkpoint.writing",
     "sweep": "surgeon.commands.sweep.api",
 }

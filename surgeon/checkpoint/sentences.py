@@ -12,12 +12,14 @@ from surgeon.models.history import (
     Averaged,
     Converted,
     Earlier,
+    EntropyMinimised,
     Exported,
     Figures,
     FineTuned,
     Gain,
     Images,
     Merged,
+    Recalibrated,
     Saved,
     Step,
     Swept,
@@ -51,6 +53,8 @@ def _texts(step: Step) -> tuple[str, ...]:
             return (_merged(step),)
         case Averaged():
             return (_averaged(step), *_members(step))
+        case Recalibrated():
+            return (_recalibrated(step),)
         case Exported():
             folded = f", with {count(step.folded, 'BatchNorm layer')} folded into convolutions" if step.folded else ""
             return (f"Exported to {step.target}{folded}.",)
@@ -134,6 +138,39 @@ def _merged(step: Merged) -> str:
         gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.gains)
         sentences.append(f"Against the average of two passes on {_images(step.measured_on)}: {gains}.")
     return " ".join([*sentences, *step.notes])
+
+
+def _recalibrated(step: Recalibrated) -> str:
+    chosen = f" ({' and '.join(step.where)})" if step.where else ""
+    where = f"{count(step.layers, 'layer')} from {_images(step.estimated_on)}{chosen}, without labels"
+    if step.prior is None:
+        sentences = [f"Normalisation statistics collected for {where}."]
+    else:
+        sentences = [f"Normalisation statistics estimated anew for {where}, prior {step.prior:g} images."]
+    if step.mean_shift is not None:
+        sentences.append(f"Means moved by {step.mean_shift:.2f} standard deviations on average.")
+    if step.entropy is not None:
+        sentences.append(_entropy(step.entropy))
+    if step.changed_predictions is not None:
+        sentences.append(f"{step.changed_predictions:.1%} of the predicted classes changed.")
+    if step.measured_on is not None:
+        gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.gains)
+        sentences.append(f"On {_images(step.measured_on)} that took no part: {gains}.")
+    if step.source is not None:
+        gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.source_gains)
+        sentences.append(f"On the original domain, {_images(step.source)}: {gains}.")
+    return " ".join([*sentences, *step.warnings])
+
+
+def _entropy(step: EntropyMinimised) -> str:
+    if not step.epochs:
+        return "Entropy minimisation collapsed at once and was undone."
+    stopped = ", where it was stopped because predictions began to collapse" if step.collapsed else ""
+    return (
+        f"Gamma and beta of {count(step.layers, 'layer')} were then adapted by entropy minimisation, "
+        f"{count(step.epochs, 'epoch')} at a learning rate of {step.lr:g}{stopped}: mean entropy {step.before:.3f} to "
+        f"{step.after:.3f} nats."
+    )
 
 
 def _averaged(step: Averaged) -> str:

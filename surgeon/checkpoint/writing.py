@@ -11,8 +11,9 @@ Every file is written beside its destination, flushed to disk and renamed; surge
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -75,7 +76,13 @@ def save(
     return _write(model, origin if says_nothing_new else origin.after(saved), folder)
 
 
-def save_checkpoint(loaded: LoadedModel, path: Path, *steps: Step, overwrite: bool = False) -> Path:
+def save_checkpoint(
+    loaded: LoadedModel,
+    path: Path,
+    *steps: Step,
+    overwrite: bool = False,
+    beside: Mapping[str, Callable[[Path], None]] | None = None,
+) -> Path:
     """Write an opened network as a checkpoint folder, all or nothing.
 
     Args:
@@ -83,19 +90,25 @@ def save_checkpoint(loaded: LoadedModel, path: Path, *steps: Step, overwrite: bo
         path: The folder.
         steps: What was done to it last, which is added to its history.
         overwrite: Replace the files of a checkpoint that is there.
+        beside: Other files that belong to it, such as a report, by their names with what writes them.
     """
     check_destination(path, overwrite)
-    folder = _write(unwrapped(loaded.model), loaded.origin.after(*steps), path)
+    folder = _write(unwrapped(loaded.model), loaded.origin.after(*steps), path, beside or {})
     loaded.note(*steps)
     return folder
 
 
-def _write(model: nn.Module, origin: Origin, folder: Path) -> Path:
+def _write(
+    model: nn.Module, origin: Origin, folder: Path, beside: Mapping[str, Callable[[Path], None]] = MappingProxyType({})
+) -> Path:
     if len(origin.history) > MOST_STEPS:
         raise SurgeonError(f"The history has {count(len(origin.history), 'step')}; {MOST_STEPS:,} can be kept.")
     origin = _with_own_head(model, origin)
     surgery = record_of(model, origin)
-    with staged(folder, (WEIGHTS, CONFIG, CARD, SURGERY)) as stage:
+    with staged(folder, (*beside, WEIGHTS, CONFIG, CARD, SURGERY)) as stage:
+        for name, write in beside.items():
+            (stage / name).parent.mkdir(parents=True, exist_ok=True)
+            write(stage / name)
         metadata = {"format": "pt", "surgeon": surgery.model_dump_json()}
         try:
             save_file(tensors_to_save(model), stage / WEIGHTS, metadata)

@@ -77,6 +77,7 @@ class InferenceImages(AnyImages):
     """Images to predict, and how they are prepared."""
 
     split: options.Split = None
+    where: options.Where = None
     crop_pct: options.CropPct = None
     interpolation: options.Interpolation = None
     mean: options.Mean = None
@@ -94,6 +95,7 @@ class InferenceImages(AnyImages):
         if tta is not None:
             check_views(tta)
         given = asdict(self) | {name: _numbers(getattr(self, name), f"--{name}") for name in ("mean", "std")}
+        given["where"] = tuple(self.where or ())
         of_images = {field.name: given.pop(field.name) for field in fields(ImageOptions)}
         precision = output.one_of(Precision, given.pop("precision"), "--precision")
         return InferenceRequest(

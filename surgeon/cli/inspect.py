@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,15 +11,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from surgeon.cli import completion, output
-from surgeon.cli.frame import Answer, add_command, loading
+from surgeon.cli.frame import Answer, add_command, loading, tell_report
 from surgeon.cli.groups import Opening
-from surgeon.cli.options import Limit, Model, Split
+from surgeon.cli.options import Limit, Model, Split, Where
 from surgeon.core.errors import SurgeonError, count
+from surgeon.report.wording import shift_sentence
 
 if TYPE_CHECKING:
     from surgeon.models.sources import LoadedModel
-    from surgeon.surgery.gates import GateUsage
+    from surgeon.results import DataShift
     from surgeon.surgery.inspect import Inspection
+    from surgeon.surgery.shift import Shift
 
 
 BAR = 20
@@ -36,12 +39,19 @@ def inspect(
         typer.Option(
             "--data",
             metavar="DATA",
-            help="Show how the gates of rewritten layers divide these images.",
+            help="Also tell whether these images are shifted for the network, and how its gates, if any, divide them.",
             autocompletion=completion.data,
         ),
     ] = None,
     split: Split = None,
     limit: Limit = None,
+    where: Where = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Where to write what --data tells, as a page and a picture."
+        ),
+    ] = None,
     *,
     opening: Opening,
 ) -> Answer:
@@ -49,6 +59,10 @@ def inspect(
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
+    if data is None and (split, limit, where, folder) != (None, None, None, None):
+        raise SurgeonError(
+            "--split, --limit, --where and -o say which images to take and where to report, but there is no --data."
+        )
     with loading():
         from surgeon.models.sources import example_inputs
         from surgeon.surgery.branches import prediction_by
@@ -56,23 +70,50 @@ def inspect(
     loaded = opening.open(model)
     with output.working("Tracing the paths to the output…"):
         inspection = inspect_model(loaded.model, loaded.name, example_inputs(loaded.origin, examples=1))
-    if data is not None:
-        inspection = inspection.model_copy(update={"gates": _gates(loaded, data, split, limit)})
-    elif split is not None or limit is not None:
-        raise SurgeonError("--split and --limit say which images of --data to take, but there is no --data.")
+    found = _of_data(loaded, data, split, limit, where, folder)
+    if found is not None:
+        inspection = inspection.model_copy(update={"gates": found.gates, "shift": found.shift})
     by = prediction_by(loaded.model)
-    return Answer(inspection, partial(_describe, inspection, loaded.origin.weights.origin, by))
+    return Answer(inspection, partial(_describe, inspection, loaded.origin.weights.origin, by, found, folder))
 
 
-def _describe(inspection: Inspection, weights: str, by: str | None) -> None:
+def _of_data(
+    loaded: LoadedModel,
+    data: str | None,
+    split: str | None,
+    limit: int | None,
+    where: list[str] | None,
+    folder: Path | None,
+) -> DataShift | None:
+    if data is None:
+        return None
+    from surgeon.commands.shift import inspect_data
+    from surgeon.measuring.preparation import InferenceRequest
+
+    request = InferenceRequest(data=data, split=split, limit=limit, where=tuple(where or ()), labelled=False)
+    with output.progress_bar("images/s") as bar:
+        return inspect_data(loaded, request, bar, folder)
+
+
+def _describe(
+    inspection: Inspection, weights: str, by: str | None, found: DataShift | None, folder: Path | None
+) -> None:
     output.show(_table(inspection))
     if inspection.units:
         output.show(_units_table(inspection))
     if inspection.gates:
         output.show(_gates_table(inspection))
+    if inspection.shift is not None:
+        output.show(_shift_table(inspection.shift))
     _say_totals(inspection, weights)
     if by:
         output.say(f"Predicts by: {by}.")
+    if found is not None:
+        output.warn(found.warnings)
+        if found.shift is not None:
+            output.say(f"[bold]{escape(shift_sentence(found.shift))}[/]")
+        if folder is not None:
+            tell_report(folder, "shift.png")
 
 
 def _table(inspection: Inspection) -> Table:
@@ -109,14 +150,27 @@ def _units_table(inspection: Inspection) -> Table:
     return table
 
 
-def _gates(loaded: LoadedModel, data: str, split: str | None, limit: int | None) -> dict[str, GateUsage]:
-    from surgeon.measuring.preparation import InferenceRequest, prepare
-    from surgeon.surgery.gates import gate_usage
-
-    with output.working(f"Reading {data}…"):
-        task = prepare(loaded, InferenceRequest(data=data, split=split, limit=limit))
-    with output.working("Watching the gates…"):
-        return gate_usage(task.model, (batch.images for batch in task.batches()))
+def _shift_table(shift: Shift) -> Table:
+    table = Table(
+        title=f"Distance of {count(shift.images, 'image')} from the stored statistics, in standard deviations",
+        title_justify="left",
+    )
+    table.add_column("layer", overflow="fold")
+    for column in ("distance", "95% interval", "sampling noise", "shift of the mean", "variance ratio"):
+        table.add_column(column, justify="right")
+    table.add_column("verdict")
+    for layer in shift.layers:
+        verdict = f"[yellow]{layer.verdict}[/]" if layer.verdict is layer.verdict.SHIFTED else layer.verdict
+        table.add_row(
+            escape(layer.name or "(the model itself)"),
+            f"{layer.excess:.2f}",
+            f"{layer.low:.2f} to {layer.high:.2f}",
+            f"{layer.noise:.2f}",
+            f"{layer.mean_shift:.2f}",
+            f"{layer.variance_ratio:.2f}",
+            verdict,
+        )
+    return table
 
 
 def _gates_table(inspection: Inspection) -> Table:

@@ -56,6 +56,10 @@ ImageColumn = Annotated[
 LabelColumn = Annotated[
     str | None, typer.Option("--label-column", metavar="NAME", help="If it cannot be told from the data.")
 ]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="COLUMN=VALUE", help="Only the rows of a table with this value; may be repeated."),
+]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at a time.")]
 TrainingWorkers = Annotated[
     int | None,

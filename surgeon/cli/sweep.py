@@ -13,7 +13,7 @@ from rich.table import Table
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
 from surgeon.cli.groups import ChoosingImages, Opening
-from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, short_gain_text
 
 if TYPE_CHECKING:
@@ -41,12 +41,20 @@ def sweep(
         typer.Option("--lambda", metavar="VALUES", help="Instead: the share of a split network's auxiliary branch."),
     ] = None,
     setting: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--sweep",
             metavar="REWRITE.OPTION=VALUES",
-            help="Instead: any option of a rewrite that can be swept. See surgeon ls norms.",
+            help="Instead, or with --alpha as a second axis: any option that can be swept. See surgeon ls norms.",
             autocompletion=completion.swept_options,
+        ),
+    ] = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            "--prior",
+            metavar="VALUES",
+            help="Instead: images that old statistics count for, inf too; half of the images give new ones.",
         ),
     ] = None,
     mix_logits: options.MixLogits = False,
@@ -108,23 +116,26 @@ def sweep(
     opening: Opening,
 ) -> Answer:
     """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
-    from surgeon.commands.sweep.settings import Swept
-    from surgeon.measuring.values import parse_values
+    from surgeon.commands.sweep.settings import ALPHA_AXIS, LAMBDA_AXIS, PRIOR_AXIS, Swept, check_axes
+    from surgeon.measuring.values import parse_priors, parse_values
     from surgeon.metrics import metrics
     from surgeon.models.names import check_model_name
 
-    given = [name for name, text in (("--alpha", alpha), ("--lambda", share), ("--sweep", setting)) if text is not None]
-    if len(given) > 1:
-        raise SurgeonError(f"{listing(given)} cannot be swept at once.", "Sweep one after the other.")
-    if setting is not None:
-        swept = Swept.parse(setting)
-        axis, values = swept.axis, swept.values
-    elif share is not None:
-        axis, values = "lambda", parse_values(share, "--lambda")
-    else:
-        axis, values = "alpha", parse_values("0:0.2:21" if alpha is None else alpha, "--alpha")
-    if axis != "alpha" and (per_layer or per_channel):
-        raise SurgeonError(f"--per-layer and --per-channel go with --alpha, not with {given[0]}.")
+    axes = [Swept.parse(text) for text in setting or ()]
+    if alpha is not None:
+        axes.insert(0, Swept(ALPHA_AXIS, parse_values(alpha, "--alpha")))
+    if prior is not None:
+        axes.append(Swept(PRIOR_AXIS, parse_priors(prior, "--prior")))
+    if share is not None:
+        if axes:
+            raise SurgeonError("--lambda cannot be swept at once with others.", "Sweep one after the other.")
+        axes = [Swept(LAMBDA_AXIS, parse_values(share, "--lambda"))]
+    first, *more = axes or [Swept(ALPHA_AXIS, parse_values("0:0.2:21", "--alpha"))]
+    check_axes([first, *more])
+    if (first.axis != ALPHA_AXIS or more) and (per_layer or per_channel):
+        others = {"--lambda": share, "--prior": prior, "--sweep": setting}
+        swept = next(name for name, text in others.items() if text)
+        raise SurgeonError(f"--per-layer and --per-channel go with --alpha, not with {swept}.")
     if share is not None and layers is not None:
         raise SurgeonError("--layers goes with --alpha and --sweep, not with --lambda.")
     if share is None and mix_logits:
@@ -140,8 +151,9 @@ def sweep(
     kinds = {Learning.PER_LAYER: per_layer, Learning.PER_CHANNEL: per_channel}
     request = SweepRequest(
         inference=images.request(data, tta, merge),
-        values=values,
-        axis=axis,
+        values=first.values,
+        axis=first.axis,
+        second=next(iter(more), None),
         mix_logits=mix_logits,
         metric=metric,
         method=None if method is None else output.one_of(Method, method, "--method"),
@@ -179,7 +191,10 @@ def describe(result: Sweep, folder: Path | None) -> None:
     )
     if reasons := dict.fromkeys(point.dropped for point in result.points if point.dropped):
         output.say(f"[dim]{'; '.join(f'{reason}: {WHY_DROPPED[reason]}' for reason in reasons)}[/]")
-    output.say(escape(sweep_in_terminal(result)))
+    if result.second_axis is None:
+        output.say(escape(sweep_in_terminal(result)))
+    else:
+        output.show(_table_of_pairs(result))
     output.show(_table_of_settings(result, narrow=False), _table_of_settings(result, narrow=True))
     for sentence in result.summary:
         output.say(f"• {escape(sentence)}")
@@ -201,18 +216,35 @@ def describe(result: Sweep, folder: Path | None) -> None:
 
 def _table_of_points(result: Sweep, names: list[str], narrow: bool) -> Table:
     table = Table()
-    table.add_column(result.axis, justify="right")
+    for axis in filter(None, (result.axis, result.second_axis)):
+        table.add_column(axis, justify="right")
     table.add_column("images", justify="right")
     columns.add_figures(table, names, result.metric, narrow)
     columns.add_gain(table, result.metric, narrow)
     if narrow:
         table.add_column("")
     for point in result.points:
-        mark = " ←" if point.value == result.chosen else ""
+        mark = " ←" if result.is_chosen(point) else ""
         figures = (figure(name, point.metrics.value(name)) for name in names)
         remarks = _remarks(point) if narrow else [_remark(point)]
         remarks[-1] = f"{remarks[-1]}{mark}".strip()
-        table.add_row(f"{point.value:g}", f"{point.metrics.images:,}", *figures, *remarks)
+        values = (f"{value:g}" for value in (point.value, point.second) if value is not None)
+        table.add_row(*values, f"{point.metrics.images:,}", *figures, *remarks)
+    return table
+
+
+def _table_of_pairs(result: Sweep) -> Table:
+    """The metric that was swept by, as a heat map without colours."""
+    from surgeon.report.heat import heat_map
+
+    drawn = heat_map(result, result.metric)
+    cells = {(cell.column, cell.row): f"{cell.written}{' ←' if cell.chosen else ''}" for cell in drawn.cells}
+    table = Table(title=f"{drawn.title}: {result.axis} from left to right", title_justify="left")
+    table.add_column(drawn.y_label, justify="right")
+    for value in drawn.columns:
+        table.add_column(value, justify="right")
+    for row, value in enumerate(drawn.rows):
+        table.add_row(value, *(cells.get((column, row), "–") for column in range(len(drawn.columns))))
     return table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,7 @@ class Pictures:
 
 def open_training_data(data: str, split: str | None, image_column: str | None, label_column: str | None) -> ImageSet:
     """The training images if there are any, otherwise those of evaluation."""
-    columns = {"image_column": image_column, "label_column": label_column}
+    columns: dict[str, Any] = {"image_column": image_column, "label_column": label_column}
     if split is not None:
         return open_data(data, split, **columns)
     try:

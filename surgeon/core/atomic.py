@@ -43,11 +43,13 @@ def check_new_files(folder: Path, names: Sequence[str], overwrite: bool) -> None
 def staged(folder: Path, files: Sequence[str], owner: str = "") -> Iterator[Path]:
     """A temporary folder inside the destination; when all is well its files are moved up, in the given order.
 
-    Whatever fails, the destination is as it was before. What an earlier try has left there is removed; in a folder
-    where others may be writing too, `owner` says whose tries those are.
+    A file may lie in a folder of its own, as `report/page.html`. Whatever fails, the destination is as it was before.
+    What an earlier try has left there is removed; in a folder where others may be writing too, `owner` says whose tries
+    those are.
     """
     mark = f"{UNFINISHED}{owner}-" if owner else UNFINISHED
-    created = [place for place in (folder, *folder.parents) if not place.exists()]
+    places = [parent for name in files for parent in (folder / name).parents]
+    created = sorted({place for place in places if not place.exists()}, key=lambda place: -len(place.parts))
     moved: list[str] = []
     stage = None
     try:
@@ -58,7 +60,8 @@ def staged(folder: Path, files: Sequence[str], owner: str = "") -> Iterator[Path
         for name in files:
             flush(stage / name)
         for name in files:
-            _keep_old(folder / name, stage)
+            (folder / name).parent.mkdir(exist_ok=True)
+            _keep_old(folder / name, _old(stage, name))
             moved.append(name)
             os.replace(stage / name, folder / name)
         flush(folder)
@@ -77,17 +80,22 @@ def staged(folder: Path, files: Sequence[str], owner: str = "") -> Iterator[Path
     _remove_unfinished(folder, mark)
 
 
-def _keep_old(path: Path, stage: Path) -> None:
+def _keep_old(path: Path, old: Path) -> None:
     if path.exists():
         try:
-            os.link(path, stage / f"old-{path.name}")
+            os.link(path, old)
         except OSError:  # a file system without hard links
-            shutil.copy2(path, stage / f"old-{path.name}")
+            shutil.copy2(path, old)
+
+
+def _old(stage: Path, name: str) -> Path:
+    """Where a file of the destination is kept until all is well."""
+    return (stage / name).with_name(f"old-{Path(name).name}")
 
 
 def _restore(folder: Path, stage: Path, moved: Sequence[str]) -> None:
     for name in moved:
-        old = stage / f"old-{name}"
+        old = _old(stage, name)
         if old.exists():
             os.replace(old, folder / name)
         elif not (stage / name).exists():

@@ -100,6 +100,10 @@ class ImageSet:
         # The orientation in the EXIF data is not applied: the networks were trained without it.
         return _in_eight_bits(image)
 
+    def without_labels(self) -> ImageSet:
+        """The same images, all of class 0."""
+        return replace(self, labels=np.zeros_like(self.labels), class_names=("0",), names_known=False)
+
     def subset(self, indices: npt.ArrayLike) -> ImageSet:
         """The images at some indices, in that order."""
         chosen = np.asarray(indices, dtype=np.int64)

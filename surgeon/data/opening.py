@@ -45,18 +45,43 @@ class MissingSplitError(SurgeonError):
 
 
 def open_data(
-    spec: str, split: str | None = None, *, image_column: str | None = None, label_column: str | None = None
+    spec: str,
+    split: str | None = None,
+    *,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    labelled: bool = True,
+    where: Sequence[str] = (),
 ) -> ImageSet:
-    """Open one split of a data set; without a split, its test images, else its validation images."""
-    columns = Columns(image_column, label_column)
+    """Open one split of a data set; without a split, its test images, else its validation images.
+
+    Args:
+        spec: A DATA of the command line.
+        split: Which part of it.
+        image_column: Of a table, if it cannot be told.
+        label_column: Of a table, if it cannot be told.
+        labelled: Whether labels are wanted. Without them images need none, and all of them have class 0.
+        where: COLUMN=VALUE: only the rows of a table in which all of these hold.
+    """
+    columns = Columns(image_column, label_column, labelled, tuple(where))
     if spec == "digits":
-        return _open_digits(split)
+        _refuse_conditions(where, spec)
+        return _open_digits(split).without_labels() if not labelled else _open_digits(split)
     if spec in PRESETS:
-        return _open_preset(PRESETS[spec], split, columns)
+        _refuse_conditions(where, spec)  # whose splits are made of all rows
+        images = _open_preset(PRESETS[spec], split, replace(columns, labelled=True))
+        return images if labelled else images.without_labels()
     if spec.startswith("hf:"):
         repository, _, config = spec.removeprefix("hf:").partition(":")
         return _open_hub(repository, config or None, split, columns)
     return _open_path(Path(spec).expanduser(), split, columns)
+
+
+def _refuse_conditions(where: Sequence[str], name: str) -> None:
+    if where:
+        raise SurgeonError(
+            f"--where {where[0]}: {name!r} is no table with columns.", "Leave --where out, or give Parquet files."
+        )
 
 
 def is_known(spec: str) -> bool:
@@ -79,7 +104,8 @@ def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
         return _open_saved(path, split, columns)
     if _holds_parquet(path):
         return _open_layout(path, None, _folder_name(path), split, columns)
-    return _open_folder(path, split)
+    _refuse_conditions(columns.where, str(path))
+    return _open_folder(path, split) if columns.labelled else _open_unlabelled_folder(path, split)
 
 
 def _folder_name(path: Path) -> str:
@@ -131,6 +157,22 @@ def _open_folder(root: Path, split: str | None) -> ImageSet:
         paths += of_class
         labels += [label] * len(of_class)
     return ImageSet.over(ImageFiles(root, paths), labels, classes, name=_folder_name(root), split=chosen)
+
+
+def _open_unlabelled_folder(root: Path, split: str | None) -> ImageSet:
+    """All images below a folder, or below that of a split, whatever the folders between are called."""
+    splits = {name: root / name for name in _subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)}
+    chosen = choose_split(split, splits or {WHOLE: root}, _folder_name(root))
+    paths = list(_image_files(splits.get(chosen, root), root))
+    if not paths:
+        raise SurgeonError(
+            f"The folder {str(splits.get(chosen, root))!r} holds no images.",
+            f"Images are files that end in {listing(IMAGE_SUFFIXES, 'or', limit=20)}.",
+        )
+    labels = [0] * len(paths)
+    return ImageSet.over(
+        ImageFiles(root, paths), labels, ["0"], name=_folder_name(root), split=chosen, names_known=False
+    )
 
 
 def _split_folders(root: Path) -> dict[str, Path]:

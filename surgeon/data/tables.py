@@ -31,6 +31,10 @@ class Columns:
 
     image: str | None
     label: str | None
+    labelled: bool = True
+    """Whether labels are wanted; without them every image has class 0, and whatever labels there are is ignored."""
+    where: tuple[str, ...] = ()
+    """COLUMN=VALUE: only rows in which all of these hold."""
 
 
 def image_set(
@@ -38,17 +42,65 @@ def image_set(
 ) -> ImageSet:
     """The images of a table. `every_label` gives a column's values in all splits, so that all have the same classes."""
     image = _image_column(table.features, columns.image, name)
+    files = [str(file["filename"]) for file in table.cache_files]
+    rows = _rows_where(table, columns.where, name)
+    if not columns.labelled:
+        nothing = np.zeros(len(table), dtype=np.int64)
+        unlabelled = ImageSet.over(ArrowImages(files, image), nothing, ["0"], name=name, split=split, names_known=False)
+        return unlabelled if rows is None else unlabelled.subset(rows)
     label = _label_column(table.features, columns.label, name)
     values = column_values(table, label)
     class_names = getattr(table.features[label], "names", None)
     names_known = class_names is not None or values.dtype.kind not in "iu"
     if class_names is None:
         values, class_names = _number_classes(values, np.unique(np.concatenate([*every_label(label), values])))
-    _refuse_unlabelled(values, name, split)
-    files = [str(file["filename"]) for file in table.cache_files]
-    return ImageSet.over(
+    _refuse_unlabelled(values if rows is None else values[rows], name, split)
+    labelled = ImageSet.over(
         ArrowImages(files, image), values, class_names, name=name, split=split, names_known=names_known
     )
+    return labelled if rows is None else labelled.subset(rows)
+
+
+def _rows_where(table: Dataset, conditions: Sequence[str], name: str) -> Indices | None:
+    """The rows in which all conditions hold; None if there are none to hold."""
+    if not conditions:
+        return None
+    holds = np.ones(len(table), dtype=np.bool_)
+    for condition in conditions:
+        column, wanted = split_condition(condition)
+        if column not in table.features:
+            columns = f"Its columns: {_describe(table.features)}."
+            raise SurgeonError(f"--where {condition}: {name!r} has no column {column!r}.", columns)
+        found = table.data.column(column).to_pylist()
+        names = getattr(table.features[column], "names", None) or ()
+        texts = np.asarray([_as_text(value, names) for value in found])
+        numbers = np.asarray([_as_text(value, ()) for value in found])
+        matching = (texts == wanted) | (numbers == wanted)
+        if not matching.any():
+            raise SurgeonError(
+                f"--where {condition}: no row of {name!r} has that value.", f"It has {listing(np.unique(texts))}."
+            )
+        holds &= matching
+    if not holds.any():
+        raise SurgeonError(f"No image of {name!r} has {' and '.join(conditions)} at once.")
+    return np.flatnonzero(holds).astype(np.int64)
+
+
+def split_condition(condition: str) -> tuple[str, str]:
+    """The column and the value of a condition as it is written."""
+    column, equals, wanted = (part.strip() for part in condition.partition("="))
+    if not column or not equals or not wanted:
+        raise SurgeonError(f"--where cannot be {condition!r}.", "Write COLUMN=VALUE, e.g. --where severity=5.")
+    return column, wanted
+
+
+def _as_text(value: Any, names: Sequence[str]) -> str:
+    """A cell as people write it: a class by its name, 5.0 as 5."""
+    if names and isinstance(value, int) and 0 <= value < len(names):
+        return names[value]
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value is None else str(value)
 
 
 def column_values(table: Dataset, column: str) -> Values:

@@ -16,16 +16,19 @@ from surgeon.norms import norms_with
 from surgeon.surgery.branches import Mixing, branch, mix_branches, mixed, split_layers
 from surgeon.surgery.temperature import temperature_of
 
-Value = float | Mapping[str, float | Sequence[float]]
-"""One number for the whole network, or one or several for each layer by name."""
+Pair = tuple[float, float]
+Value = float | Pair | Mapping[str, float | Sequence[float]]
+"""One number for the whole network, one for each of two axes, or one or several for each layer by name."""
 
 
 class Axis(Protocol):
     """A swept number."""
 
     name: str
-    original: float
-    """The value at which the network predicts as before any surgery."""
+
+    @property
+    def original(self) -> float | Pair:
+        """The value at which the network predicts as before any surgery."""
 
     def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
         """The predictions for the same images at each value."""
@@ -66,7 +69,7 @@ class AlphaAxis:
 
     def set(self, value: Value) -> None:
         for name, layer in self.layers.items():
-            layer.set_alpha(value[name] if isinstance(value, Mapping) else value)
+            layer.set_alpha(value[name] if isinstance(value, Mapping) else cast("float", value))
 
     @contextmanager
     def kept_if_it_fails(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ LABEL_KEYS = ("label", "labels", "target", "targets")
 OTHER_TYPE = re.compile(r"\bd?types?\b")
 """What torch says where images and weights are not of one type: "Input type (double) and bias type (float)…"."""
 PAIRS = 'Pairs will do, and dictionaries with "image" and "label".'
+UNLABELLED = 'Tensors, pairs (images, labels) and dictionaries with "image" will do.'
 
 
 def as_batches(given: Iterable[Any]) -> Iterator[Batch]:
@@ -59,6 +60,22 @@ def _as_batch(item: Any, first: int) -> Batch:
             f"A batch has {count(len(images), 'image')} and {count(len(labels), 'label')}.", "Give one label per image."
         )
     return Batch(images, labels, torch.arange(first, first + len(labels)))
+
+
+def images_in(batch: Any) -> Tensor:
+    """The images of a batch that may have no labels: alone, first in a pair, or in a dictionary."""
+    if isinstance(batch, Batch):
+        return batch.images
+    if isinstance(batch, Mapping):
+        key = next((key for key in IMAGE_KEYS if key in batch), None)
+        if key is None:
+            raise SurgeonError(f"A batch is a dictionary of {listing(map(str, batch))}, without images.", UNLABELLED)
+        return _images(batch[key])
+    if isinstance(batch, Sequence) and not isinstance(batch, str | bytes) and len(batch):
+        return _images(batch[0])
+    if not isinstance(batch, Tensor) and not _is_array(batch):
+        raise SurgeonError(f"A batch has to be a tensor of images, and this one is {_kind(batch)}.", UNLABELLED)
+    return _images(batch)
 
 
 def _images(given: Any) -> Tensor:

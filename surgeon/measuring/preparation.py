@@ -75,6 +75,10 @@ class InferenceRequest:
     limit: int | None = None
     image_column: str | None = None
     label_column: str | None = None
+    where: tuple[str, ...] = ()
+    """COLUMN=VALUE: only the rows of a table in which all of these hold."""
+    labelled: bool = True
+    """Whether the images have to have labels."""
     skip_bad: bool = False
     images: ImageOptions = ImageOptions()
     tta: str | None = None
@@ -169,7 +173,12 @@ def batches_for(
 def open_images(request: InferenceRequest) -> ImageSet:
     """The images of a request, all or as many as it wants."""
     image_set = open_data(
-        request.data, request.split, image_column=request.image_column, label_column=request.label_column
+        request.data,
+        request.split,
+        image_column=request.image_column,
+        label_column=request.label_column,
+        labelled=request.labelled,
+        where=request.where,
     )
     return image_set if request.limit is None else image_set.subset(limit(image_set.labels, request.limit))
 

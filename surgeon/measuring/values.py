@@ -12,6 +12,7 @@ FORMS = f"Write FROM:TO:COUNT, e.g. 0:0.2:21, or single values: 0,0.01,0.05; at 
 
 
 UNIT = (0.0, 1.0)
+MOST_IMAGES = 1e12
 
 
 def parse_values(text: str, option: str, within: tuple[float, float] | None = UNIT) -> tuple[float, ...]:
@@ -25,6 +26,14 @@ def parse_values(text: str, option: str, within: tuple[float, float] | None = UN
     except ValueError:
         raise SurgeonError(f"{option} cannot be {text!r}.", FORMS) from None
     return checked(values, option, within)
+
+
+def parse_priors(text: str, option: str) -> tuple[float, ...]:
+    """Numbers of images in ascending order, each once; `inf` is one too."""
+    parts = [part.strip() for part in text.split(",")]
+    finite = [part for part in parts if part != "inf"]
+    values = parse_values(",".join(finite), option, (0.0, MOST_IMAGES)) if finite else ()
+    return (*values, math.inf) if len(finite) < len(parts) else values
 
 
 def evenly_spaced(first: float, last: float, number: int) -> list[float]:

@@ -176,6 +176,9 @@ class Swept(Fact):
     metric: Name
     values: Annotated[tuple[float, ...], Field(max_length=100_000)]
     chosen: float
+    second_values: Annotated[tuple[float, ...], Field(max_length=100_000)] = ()
+    """Where two axes were swept at once: what the second one had at each of the values."""
+    second_chosen: float | None = None
     settings: Annotated[tuple[SweptSetting, ...], Field(min_length=1, max_length=1000)]
     """The original first."""
     best: Name
@@ -264,6 +267,49 @@ class Averaged(Fact):
     warnings: Texts = ()
 
 
+class EntropyMinimised(Fact):
+    """Gamma and beta were adapted so that predictions for the same unlabelled images became surer."""
+
+    epochs: Count
+    """Whose result was kept."""
+    lr: float
+    layers: Count
+    before: float
+    """Mean entropy of the predictions, in nats."""
+    after: float
+    collapsed: bool = False
+    """Whether it was stopped because predictions concentrated on few classes."""
+
+
+class Recalibrated(Fact):
+    """Normalisation statistics were estimated anew from images without labels, or for layers that had none."""
+
+    kind: Literal["recalibrated"] = "recalibrated"
+    estimated_on: Images
+    where: Texts = ()
+    """COLUMN=VALUE: only the rows in which all of these hold."""
+    prior: float | None
+    """How many images the old statistics counted for; None where layers had none."""
+    layers: Count
+    mean_shift: float | None = None
+    """How far means moved, in old standard deviations, on average over the layers."""
+    entropy: EntropyMinimised | None = None
+    """What was done after that, if anything was."""
+    changed_predictions: float | None = None
+    """The share of images that are now taken for another class."""
+    measured_on: Images | None = None
+    """Other images, with labels."""
+    before: Figures | None = None
+    after: Figures | None = None
+    gains: Gains = ()
+    """On these."""
+    source: Images | None = None
+    """Images of the original domain."""
+    source_gains: Gains = ()
+    """On those."""
+    warnings: Texts = ()
+
+
 class Exported(Fact):
     """The network was written for programs that do not know surgeon."""
 
@@ -274,7 +320,17 @@ class Exported(Fact):
 
 
 Step = Annotated[
-    Earlier | Saved | Converted | FineTuned | Swept | TemperatureFitted | Tested | Merged | Averaged | Exported,
+    Earlier
+    | Saved
+    | Converted
+    | FineTuned
+    | Swept
+    | TemperatureFitted
+    | Tested
+    | Merged
+    | Averaged
+    | Recalibrated
+    | Exported,
     Field(discriminator="kind"),
 ]
 History = Annotated[tuple[Step, ...], Field(max_length=MOST_STEPS)]
@@ -299,7 +355,7 @@ def training_data(history: Iterable[Step]) -> tuple[DataSet, ...]:
 
 def what_changed_weights(history: Iterable[Step]) -> tuple[str, ...]:
     """How the weights came to differ from those that the network had before surgery, by the names of the steps."""
-    kinds = (step.kind for step in all_steps(history) if isinstance(step, FineTuned | Averaged | Merged))
+    kinds = (step.kind for step in all_steps(history) if isinstance(step, FineTuned | Averaged | Merged | Recalibrated))
     return tuple(dict.fromkeys(kinds))
 
 

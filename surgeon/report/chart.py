@@ -162,6 +162,63 @@ class Matrix:
     values: Sequence[Sequence[float]]
 
 
+class Cell(NamedTuple):
+    """One value of a heat map, by its column and row; `exact` is the number it stands for, `text` what to say of it."""
+
+    column: int
+    row: int
+    value: float
+    exact: float
+    written: str
+    text: str
+    hollow: bool = False
+    """Estimated from fewer images than the others."""
+    chosen: bool = False
+    original: bool = False
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """A number for every pair of values of two quantities; the better, the darker."""
+
+    key: str
+    title: str
+    x_label: str
+    y_label: str
+    columns: Sequence[str]
+    rows: Sequence[str]
+    cells: Sequence[Cell]
+    higher_is_better: bool
+    table: str = "all values"
+    """Which table of the page has the numbers."""
+
+    def darkness(self, cell: Cell) -> float:
+        """From 0 for the worst to 1 for the best."""
+        values = [each.value for each in self.cells]
+        worst, best = (min(values), max(values)) if self.higher_is_better else (max(values), min(values))
+        return (cell.value - worst) / (best - worst) if best != worst else 0.5
+
+    @property
+    def description(self) -> str:
+        """For those who cannot see it."""
+        chosen = "".join(f" Chosen: {cell.text}." for cell in self.cells if cell.chosen)
+        return (
+            f"{self.title} at {len(self.columns)} values of {self.x_label} and {len(self.rows)} of {self.y_label}."
+            f"{chosen} The table of {self.table} has the numbers."
+        )
+
+    @property
+    def note(self) -> str:
+        """What the marks mean, and which pairs cannot be seen."""
+        missing = len(self.columns) * len(self.rows) - len(self.cells)
+        notes = ["The better, the darker; ★ is the chosen pair, ○ the original network."]
+        if any(cell.hollow for cell in self.cells):
+            notes.append("Numbers with ~ are estimated from fewer images.")
+        if missing:
+            notes.append(f"Empty: {missing}, because not finite or dropped early.")
+        return " ".join(notes)
+
+
 @dataclass(frozen=True)
 class FigureTable:
     """Numbers to be read rather than seen: a line for each, with its name, its value and its interval."""
@@ -170,7 +227,7 @@ class FigureTable:
     lines: Sequence[tuple[str, str, str]]
 
 
-AnyChart = Chart | RowChart | Matrix | FigureTable
+AnyChart = Chart | RowChart | Matrix | HeatMap | FigureTable
 
 
 def clipped(name: str, most: int = 28) -> str:

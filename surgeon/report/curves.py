@@ -56,7 +56,8 @@ def spots(sweep: Sweep, metric: str) -> list[Spot]:
                 height = original + gain.difference
             if math.isfinite(gain.low) and math.isfinite(gain.high):
                 low, high = original + gain.low, original + gain.high
-        if height is not None and math.isfinite(height) and math.isfinite(point.value):
+        on_a_scale = sweep.second_axis is not None or math.isfinite(point.value)
+        if height is not None and math.isfinite(height) and on_a_scale:
             found.append(Spot(point.value, height, low, high, point))
     return found
 

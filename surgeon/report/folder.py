@@ -26,7 +26,21 @@ def write_report(
         draw: Draws the result into a file.
         page: The result as HTML.
     """
-    with staged(folder, (picture, PAGE, RESULT)) as stage:
-        (stage / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        draw(result, stage / picture)
-        (stage / PAGE).write_text(page(result), encoding="utf-8")
+    files = report_files(result, picture, draw, page)
+    with staged(folder, tuple(files)) as stage:
+        for name, write in files.items():
+            write(stage / name)
+
+
+def report_files(
+    result: R, picture: str, draw: Callable[[R, Path], None], page: Callable[[R], str]
+) -> dict[str, Callable[[Path], None]]:
+    """The same files, each by its name with what writes it, for whoever writes them together with others."""
+
+    def write_page(path: Path) -> None:
+        path.write_text(page(result), encoding="utf-8")
+
+    def write_result(path: Path) -> None:
+        path.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    return {picture: lambda path: draw(result, path), PAGE: write_page, RESULT: write_result}

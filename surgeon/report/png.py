@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgeon.report import wording
-from surgeon.report.chart import AnyChart, Chart, FigureTable, Mark, Matrix, RowChart, Series, clipped
+from surgeon.report.chart import AnyChart, Chart, FigureTable, HeatMap, Mark, Matrix, RowChart, Series, clipped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,8 @@ def save_picture(title: str, charts: Sequence[AnyChart], path: Path) -> None:
                 _draw_rows(axes, chart)
             case Matrix():
                 _draw_matrix(axes, chart)
+            case HeatMap():
+                _draw_heat_map(axes, chart)
             case FigureTable():
                 _write_figures(axes, chart)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +50,7 @@ def save_picture(title: str, charts: Sequence[AnyChart], path: Path) -> None:
 def _size(chart: AnyChart) -> tuple[float, float]:
     """Width and height in inches."""
     match chart:
-        case Chart() | FigureTable():
+        case Chart() | HeatMap() | FigureTable():
             return 5.4, 4.6
         case RowChart(rows=rows, named=named):
             return 5.4 if named else 4.0, 1.9 + 0.3 * max(len(rows), 6)
@@ -147,6 +149,26 @@ def _draw_matrix(axes: Axes, chart: Matrix) -> None:
             for x, value in enumerate(row):
                 text = wording.MISSING if x == y else f"{value:.1f}"
                 axes.text(x, y, text, ha="center", va="center", fontsize=9)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+
+
+def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
+    shades = [[math.nan] * len(chart.columns) for _ in chart.rows]
+    for cell in chart.cells:
+        shades[cell.row][cell.column] = chart.darkness(cell)
+    axes.imshow(shades, cmap="Blues", vmin=0, vmax=2.0, aspect="auto")
+    written = max(len(chart.columns), len(chart.rows)) <= MOST_WRITTEN
+    for cell in chart.cells:
+        mark = " ★" if cell.chosen else " ○" if cell.original else ""
+        if written or mark:
+            text = f"{cell.written}{mark}" if written else mark.strip()
+            weight = "bold" if cell.chosen else "normal"
+            axes.text(cell.column, cell.row, text, ha="center", va="center", fontsize=8, weight=weight)
+    _write_ticks(axes.set_xticks, list(enumerate(chart.columns))[:: 1 + len(chart.columns) // MOST_WRITTEN])
+    _write_ticks(axes.set_yticks, list(enumerate(chart.rows))[:: 1 + len(chart.rows) // MOST_WRITTEN])
+    axes.set_xlabel(f"{chart.x_label}\n{textwrap.fill(chart.note, 60)}", fontsize=9)
+    axes.set_ylabel(chart.y_label, fontsize=9)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from surgeon.report.chart import Chart, Mark, Range, RowChart, RowMark, Series, clipped
+from surgeon.report.chart import Cell, Chart, HeatMap, Mark, Range, RowChart, RowMark, Series, clipped
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 426, 16, 244
@@ -194,3 +194,45 @@ def row_drawing(chart: RowChart) -> RowDrawing:
     ]
     ticks = [Tick(scale(at), text) for at, text in chart.horizontal_ticks()]
     return RowDrawing(left, RIGHT, bottom, bottom + 26, ticks, places)
+
+
+class Tile(NamedTuple):
+    """A cell of a heat map, in the coordinates of the picture."""
+
+    x: float
+    y: float
+    darkness: float
+    cell: Cell
+
+
+class HeatDrawing(NamedTuple):
+    """A heat map, ready to be written as SVG."""
+
+    chart: HeatMap
+    width: float
+    height: float
+    x_ticks: Sequence[Tick]
+    y_ticks: Sequence[Tick]
+    tiles: Sequence[Tile]
+
+    @property
+    def room(self) -> bool:
+        """Whether numbers fit into the tiles."""
+        return self.width >= 48 and self.height >= 15
+
+
+def heat_drawings(charts: Sequence[HeatMap]) -> list[HeatDrawing]:
+    """The heat maps that have something to draw."""
+    return [_heat_drawing(chart) for chart in charts if chart.cells]
+
+
+def _heat_drawing(chart: HeatMap) -> HeatDrawing:
+    width, height = (RIGHT - LEFT) / len(chart.columns), (BOTTOM - TOP) / len(chart.rows)
+    tiles = [
+        Tile(round(LEFT + width * c.column, 2), round(TOP + height * c.row, 2), round(chart.darkness(c), 3), c)
+        for c in chart.cells
+    ]
+    every = max(1, -(-len(chart.columns) * 40 // (RIGHT - LEFT))), max(1, -(-len(chart.rows) * 14 // (BOTTOM - TOP)))
+    x_ticks = [Tick(round(LEFT + width * (i + 0.5), 2), t) for i, t in enumerate(chart.columns) if i % every[0] == 0]
+    y_ticks = [Tick(round(TOP + height * (i + 0.5), 2), t) for i, t in enumerate(chart.rows) if i % every[1] == 0]
+    return HeatDrawing(chart, round(width, 2), round(height, 2), x_ticks, y_ticks, tiles)

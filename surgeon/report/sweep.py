@@ -21,6 +21,7 @@ from surgeon.report.curves import (
     without_a_place,
 )
 from surgeon.report.frame import heading, render
+from surgeon.report.heat import heat_maps
 from surgeon.report.png import save_picture
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def sweep_picture(sweep: Sweep, path: Path) -> None:
     """Accuracy, both cross-entropies and the metric that was swept by, one beside the other as a PNG."""
     title = f"{sweep.model} on {sweep.data} ({sweep.split}, {sweep.choosing_images:,} images)"
-    save_picture(title, _curve_charts(sweep), path)
+    save_picture(title, _curve_charts(sweep) if sweep.second_axis is None else heat_maps(sweep), path)
 
 
 def sweep_page(sweep: Sweep) -> str:
@@ -39,7 +40,8 @@ def sweep_page(sweep: Sweep) -> str:
         "sweep.html.j2",
         sweep,
         sweep=sweep,
-        charts=svg.drawings([*_curve_charts(sweep), *_gain_chart(sweep)]),
+        charts=svg.drawings([*_curve_charts(sweep), *_gain_chart(sweep)]) if sweep.second_axis is None else [],
+        maps=svg.heat_drawings(heat_maps(sweep)) if sweep.second_axis is not None else [],
         learned=[_LearnedView(sweep, one) for one in sweep.learned],
         facts=_facts(sweep),
     )
@@ -208,7 +210,7 @@ def _facts(sweep: Sweep) -> list[tuple[str, Any]]:
         ("unreadable images left out", ", ".join(sweep.bad_images)),
         ("preprocessing", images and f"{'×'.join(map(str, images.input_size))}, {images.interpolation}, crop "
          f"{images.crop_pct:g}, mean {_numbers(images.mean)}, std {_numbers(images.std)}"),
-        ("method", f"{sweep.method} by {wording.label(sweep.metric)} over {len(sweep.points)} values of {sweep.axis}"),
+        ("method", f"{sweep.method} by {wording.label(sweep.metric)} over {len(sweep.points)} values of {sweep.axes}"),
         ("test-time augmentation", sweep.tta and f"{sweep.tta}, {sweep.views} views per image"),
         ("device", f"{sweep.device}, {sweep.precision}"),
         ("image forward passes", f"{sweep.image_forwards:,}"),

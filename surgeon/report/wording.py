@@ -13,6 +13,7 @@ from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation
 if TYPE_CHECKING:
     from surgeon.models.sources import Preprocessing
     from surgeon.results import FineTuning, Gain
+    from surgeon.surgery.shift import Shift
 
 __all__ = [
     "DROPPED",
@@ -25,6 +26,7 @@ __all__ = [
     "label",
     "left_out_text",
     "preprocessing_text",
+    "shift_sentence",
     "short_gain_text",
     "short_names",
     "shown",
@@ -91,6 +93,34 @@ def preprocessing_text(images: Preprocessing) -> str:
     mean, std = ("/".join(f"{value:.3g}" for value in values) for values in (images.mean, images.std))
     size = "x".join(map(str, images.input_size[1:]))
     return f"{size} px, {images.interpolation}, crop {images.crop_pct:g}, mean {mean}, std {std}"
+
+
+def shift_sentence(shift: Shift) -> str:
+    """Whether images are shifted for a network, and where."""
+    from surgeon.surgery.shift import USUAL, Verdict
+
+    overall, layers = shift.overall, f"{len(shift.shifted)} of {count(len(shift.layers), 'layer')}"
+    figures = f"{overall.excess:.2f} standard deviations from the stored ones"
+    usual = f"up to {USUAL} is usual for held-out images of the training distribution"
+    match overall.verdict:
+        case Verdict.SHIFTED:
+            worst = max(shift.layers, key=lambda layer: layer.excess)
+            return (
+                f"The images are shifted for this network: over all layers their statistics are {figures} ({usual}; "
+                f"sampling noise {overall.noise:.2f}), with {layers} beyond what is usual for one, and farthest in "
+                f"{worst.name or 'the model itself'} ({worst.excess:.2f})."
+            )
+        case Verdict.UNCLEAR:
+            return (
+                f"Unclear whether the images are shifted: their statistics are {figures} "
+                f"(95%: {overall.low:.2f} to {overall.high:.2f}), and {usual}. More images may tell."
+            )
+        case Verdict.SLIGHT:
+            some = f", though {layers} beyond what is usual for one" if shift.shifted else ""
+            return f"No unusual shift: the images' statistics are {figures}, and {usual}{some}."
+        case Verdict.NONE:
+            noise = f"by no more than sampling noise ({overall.noise:.2f} standard deviations)"
+            return f"No shift: the images' statistics differ from the stored ones {noise}."
 
 
 def left_out_text(result: FineTuning) -> str:

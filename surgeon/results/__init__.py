@@ -16,19 +16,24 @@ from surgeon.results.evaluation import (
     Mistake,
 )
 from surgeon.results.outputs import Export, Merging, Target
+from surgeon.results.recalibration import Answers, Change, Recalibration
+from surgeon.results.shift import DataShift
 from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
 from surgeon.results.training import Epoch, FineTuning, Measured
 
 __all__ = [
     "Affinity",
     "AgainstOneView",
+    "Answers",
     "AugmentAffinity",
     "Breakdown",
+    "Change",
     "Choice",
     "ClassFigures",
     "Combination",
     "ConfidenceBin",
     "Confusion",
+    "DataShift",
     "Ensemble",
     "Epoch",
     "Evaluation",
@@ -43,6 +48,7 @@ __all__ = [
     "Method",
     "Mistake",
     "Point",
+    "Recalibration",
     "Restatement",
     "Result",
     "Setting",

@@ -10,11 +10,24 @@ from surgeon.data.opening import is_known
 from surgeon.data.presets import PRESETS
 from surgeon.metrics import Metrics, metrics
 from surgeon.models import history
-from surgeon.models.history import Averaged, AveragedMember, DataKind, DataSet, Figures, Images, Merged, Swept
+from surgeon.models.history import (
+    Averaged,
+    AveragedMember,
+    DataKind,
+    DataSet,
+    EntropyMinimised,
+    Figures,
+    Images,
+    Merged,
+    Recalibrated,
+    Swept,
+)
 from surgeon.models.sources import LoadedModel
 from surgeon.results.ensemble import Choice, Ensemble, Restatement
 from surgeon.results.outputs import Merging
+from surgeon.results.recalibration import Measured, Recalibration
 from surgeon.results.sweep import Setting, Sweep
+from surgeon.surgery.entropy import EntropyResult
 
 HUB = "hf:"
 
@@ -53,10 +66,12 @@ def swept(sweep: Sweep, *, changed: bool, data: DataSet | None = None) -> Swept:
     return Swept(
         chosen_on=Images(data=data or data_set(sweep.data), split=sweep.split, number=sweep.choosing_images),
         held_out=sweep.confirming_images,
-        axis=sweep.axis,
+        axis=sweep.axes,
         metric=sweep.metric,
         values=tuple(point.value for point in sweep.points),
         chosen=sweep.chosen,
+        second_values=tuple(point.second for point in sweep.points if point.second is not None),
+        second_chosen=sweep.second_chosen,
         settings=tuple(map(_setting, sweep.settings)),
         best=sweep.best,
         stored=sweep.kept == sweep.best and sweep.kept != sweep.settings[0].name,
@@ -89,6 +104,45 @@ def merged(merging: Merging) -> Merged:
         gains=merging.gains,
         notes=merging.notes,
     )
+
+
+def recalibrated(result: Recalibration) -> Recalibrated:
+    """Statistics that were estimated anew."""
+    confirmed, source = result.confirmed, result.source
+    return Recalibrated(
+        estimated_on=images_of(result.data, result.split, result.images),
+        where=result.where,
+        prior=result.prior,
+        layers=len(result.layers) or len(result.collected),
+        mean_shift=result.mean_shift,
+        entropy=minimised(result.entropy),
+        changed_predictions=result.change.changed,
+        measured_on=_labelled(confirmed),
+        before=figures_of(confirmed.before) if confirmed is not None else None,
+        after=figures_of(confirmed.after) if confirmed is not None else None,
+        gains=confirmed.gains if confirmed is not None else (),
+        source=_labelled(source),
+        source_gains=source.gains if source is not None else (),
+        warnings=result.warnings,
+    )
+
+
+def minimised(result: EntropyResult | None) -> EntropyMinimised | None:
+    """What entropy minimisation did, if it did anything."""
+    if result is None:
+        return None
+    return EntropyMinimised(
+        epochs=result.epochs,
+        lr=result.lr,
+        layers=result.layers,
+        before=result.before.entropy,
+        after=result.after.entropy,
+        collapsed=result.collapsed,
+    )
+
+
+def _labelled(measured: Measured | None) -> Images | None:
+    return None if measured is None else images_of(measured.data, measured.split, measured.after.images)
 
 
 def averaged(ensemble: Ensemble, members: Iterable[tuple[str, LoadedModel]], start: int) -> Averaged:

@@ -28,6 +28,8 @@ class Point(Result):
     """One swept value. A race drops values early, so `metrics` may be of fewer images than were there."""
 
     value: float
+    second: float | None = None
+    """Of the second axis, where two were swept at once."""
     metrics: Metrics
     gain: Gain | None
     """By the metric of the sweep; None for the original itself."""
@@ -86,15 +88,19 @@ class Sweep(Result):
     split: str
     axis: str
     """What was swept: alpha."""
+    second_axis: str | None = None
+    """What else was swept at once, every value with every other."""
     metric: str
     higher_is_better: bool
     method: Method
     original: float
     """The value at which the network is what it was before any surgery."""
+    second_original: float | None = None
     points: tuple[Point, ...]
     """All swept values in ascending order."""
     chosen: float
     """The best single value."""
+    second_chosen: float | None = None
     settings: tuple[Setting, ...]
     """The original first, then the best single value, then what was learned."""
     best: str
@@ -127,6 +133,17 @@ class Sweep(Result):
     """How often an image went through the network, views not counted."""
     seconds: float
     checkpoint: str | None = None
+
+    @property
+    def axes(self) -> str:
+        """What was swept, as one name."""
+        return self.axis if self.second_axis is None else f"{self.axis} × {self.second_axis}"
+
+    def is_original(self, point: Point) -> bool:
+        return (point.value, point.second) == (self.original, self.second_original)
+
+    def is_chosen(self, point: Point) -> bool:
+        return (point.value, point.second) == (self.chosen, self.second_chosen)
 
     def setting(self, name: str) -> Setting:
         return next(setting for setting in self.settings if setting.name == name)

@@ -30,14 +30,23 @@ class GateUsage(BaseModel):
     """How often each mode is the one with the largest share."""
 
 
-def gated_layers(model: nn.Module) -> dict[str, Gates]:
-    """The gates of a network's rewritten layers, by the layer's name."""
-    found = {
+def has_gates(model: nn.Module) -> bool:
+    """Whether any rewritten layer divides its input among modes."""
+    return bool(_gates_by_layer(model))
+
+
+def _gates_by_layer(model: nn.Module) -> dict[str, Gates]:
+    return {
         name: gates
         for name, layer in surgical_layers(model).items()
         for config in layer.rewrites.values()
         if (gates := config.gates(layer)) is not None
     }
+
+
+def gated_layers(model: nn.Module) -> dict[str, Gates]:
+    """The gates of a network's rewritten layers, by the layer's name."""
+    found = _gates_by_layer(model)
     if not found:
         known = norms_with(lambda config: config.gates is not NormConfig.gates)
         raise SurgeonError(

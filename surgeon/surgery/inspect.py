@@ -16,6 +16,7 @@ from surgeon.surgery import adapters
 from surgeon.surgery.gates import GateUsage
 from surgeon.surgery.inserting import units_of
 from surgeon.surgery.plan import Insertion, ResolvedPlan
+from surgeon.surgery.shift import Shift
 
 AFFINE, RUNNING = ("weight", "bias"), ("running_mean", "running_var")
 TENSORS = (*AFFINE, *RUNNING)
@@ -66,6 +67,8 @@ class Inspection(BaseModel):
     units: list[UnitReport] = []
     gates: dict[str, GateUsage] = {}
     """How the gates of each layer that has some divided the images, if any were given."""
+    shift: Shift | None = None
+    """How far the images, if any were given, are from what the stored statistics describe."""
 
 
 def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | None = None) -> Inspection:

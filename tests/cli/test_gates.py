@@ -26,6 +26,10 @@ def test_without_data_no_gates_are_shown() -> None:
     assert document("inspect", "digits-resnet8")["gates"] == {}
 
 
+def test_a_network_without_gates_has_none_to_show() -> None:
+    assert document("inspect", "digits-resnet8", *DIGITS)["gates"] == {}
+    assert "Gates" not in done("inspect", "digits-resnet8", *DIGITS).stdout
+
+
 def test_refusals() -> None:
-    assert "no mode or mode-group layers" in refusal("inspect", "digits-resnet8", *DIGITS)
     assert "there is no --data" in refusal("inspect", "digits-resnet8", "--limit", 5)

@@ -74,7 +74,16 @@ def ran(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_norm_overhead(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     module = script("norm_overhead", monkeypatch, MODEL="test_resnet", SIZE=32, BATCHES={1: 1})
-    assert "at most 1.10x" in ran(module, capsys)
+    printed = ran(module, capsys)
+    assert "at most 1.10x" in printed
+    assert "instance-aware, k 8" in printed
+
+
+def test_instance_aware(
+    data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"IMAGES": 4, "CIFAR10": data, "RESNET20": weights, "leave_unless_there": lambda: None}
+    assert "JPEG, quality 20" in ran(script("instance_aware", monkeypatch, **sizes), capsys)
 
 
 def test_ghost_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from surgeon.metrics import Scores, metrics
 from surgeon.models.sources import BaseWeights, LoadedModel, Origin
 from surgeon.report.wording import short_names
 from surgeon.surgery.branches import branch, mix_branches
-from surgeon.surgery.restatistics import keeps_statistics, restate_statistics
+from surgeon.surgery.recalibration import FORGET, keeps_statistics, reestimate, without_example_weighting
 from surgeon.surgery.temperature import set_temperature, temperature_of
 from surgeon.views import Merge
 from tests.helpers import randn, small_images, small_resnet
@@ -198,6 +199,13 @@ def batches(sizes: tuple[int, ...] = (8, 8, 3)) -> Iterator[tuple[Tensor, None]]
         yield images, None
 
 
+def restate_statistics(model: nn.Module, given: Iterable[Any]) -> int:
+    """As a soup does it; returns in how many layers."""
+    images = (batch[0] if isinstance(batch, tuple) else batch for batch in given)
+    with without_example_weighting(model):
+        return len(reestimate(model, images, prior=FORGET, auxiliary=False, frozen=False).layers)
+
+
 def direct(model: nn.Module, sizes: tuple[int, ...] = (8, 8, 3)) -> dict[str, tuple[Tensor, Tensor]]:
     """Moments of each BatchNorm's inputs over all images, in float64, each batch normalised by itself."""
     model = copy.deepcopy(model).train()
@@ -266,7 +274,8 @@ def test_an_auxiliary_branch_keeps_its_statistics_also_in_a_mixed_network() -> N
     assert torch.equal(model.bn1.aux.running_mean, aux)
     for name, (mean, _) in direct(original).items():
         torch.testing.assert_close(dict(model.named_modules())[name].running_mean.double(), mean, rtol=1e-4, atol=1e-5)
-    assert len(keeps_statistics(model)) == 7
+    assert len(keeps_statistics(model, auxiliary=False)) == 7
+    assert not keeps_statistics(model)
     with branch(model, "aux"):
         torch.testing.assert_close(model(small_images()), original(small_images()))
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from surgeon import checkpoint
 from surgeon.commands.ensemble.comparison import compare_all, disagreement_of, mean_of_pairs
@@ -33,7 +34,7 @@ from surgeon.report.folder import write_report
 from surgeon.report.wording import short_names
 from surgeon.results import Choice, Ensemble, Restatement
 from surgeon.results.steps import averaged
-from surgeon.surgery.restatistics import keeps_statistics, restate_statistics
+from surgeon.surgery.recalibration import FORGET, reestimate, without_example_weighting
 
 PICTURE, CHECKPOINT = "ensemble.png", "checkpoint"
 EVERYONE, CHOSEN, SOUP = "ensemble", "greedy ensemble", "soup"
@@ -178,15 +179,23 @@ def _restate(network: PreparedNetwork, images: ImageSet, progress: Progress) -> 
     done = 0
     label = "estimating statistics"
 
-    def moved(batch: Batch) -> tuple[object, ...]:
+    def moved(batch: Batch) -> Tensor:
         nonlocal done
         done += len(batch.labels)
         progress(label, done, len(images))
-        return (batch.images.to(network.device),)
+        return batch.images.to(network.device)
 
     loader = network.with_one_view().batches(images)
-    layers = restate_statistics(network.model, (moved(batch) for batch in loader if len(batch.labels)))
-    return Restatement(split=images.split, images=done, layers=layers, averaged_layers=keeps_statistics(network.model))
+    with without_example_weighting(network.model):
+        # Branches saw other images in training, and frozen layers were trained to the statistics that they have.
+        found = reestimate(
+            network.model,
+            (moved(batch) for batch in loader if len(batch.labels)),
+            prior=FORGET,
+            auxiliary=False,
+            frozen=False,
+        )
+    return Restatement(split=images.split, images=done, layers=len(found.layers), averaged_layers=found.kept)
 
 
 def _write(

@@ -12,9 +12,10 @@ from surgeon.commands.sweep.confirming import best_of, widened
 from surgeon.commands.sweep.learning import epochs_for, learn_alphas
 from surgeon.commands.sweep.verdict import in_sentences
 from surgeon.core.errors import SurgeonError
-from surgeon.measuring.axes import AlphaAxis, Value
+from surgeon.measuring.axes import AlphaAxis, Axis, Pair, Value
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.contest import FEWEST_RUNNING, Contest, Measurement
+from surgeon.measuring.product_axis import SEPARATOR
 from surgeon.measuring.runner import Runner
 from surgeon.measuring.spreading import Samples
 from surgeon.metrics import Metric, Scores, metrics, summarise
@@ -32,7 +33,7 @@ A_MINUTE = 60.0
 class Question:
     """What is to be found out."""
 
-    values: tuple[float, ...]
+    values: tuple[float, ...] | tuple[Pair, ...]
     metric: Metric
     method: Method | None = None
     """None is a grid where that is cheap, otherwise a race."""
@@ -51,7 +52,7 @@ class Investigation:
         self.confirming = confirming
         axis = runner.axis
         values = sorted({*question.values, axis.original})
-        self.values: dict[str, float] = {_name(axis.name, value, axis.original): value for value in values}
+        self.values: dict[str, float | Pair] = {_name(axis, value): value for value in values}
         self.settings: dict[str, Value] = dict(self.values)
         self.forwards = 0
 
@@ -62,7 +63,7 @@ class Investigation:
         contest = self._compete(method)
         chosen = contest.best()
         chosen_scores = dict(contest.scores)
-        learned = [self._learn(kind, self.values[chosen]) for kind in self.question.learn]
+        learned = [self._learn(kind, _numbers(self.values[chosen])[0]) for kind in self.question.learn]
         names = list(dict.fromkeys([ORIGINAL, chosen, *(name for name, _ in learned)]))
         if learned:
             chosen_scores |= self._measure(FITTED, [name for name, _ in learned], self.choosing)
@@ -81,15 +82,21 @@ class Investigation:
         kept = best.name if decision.stored else ORIGINAL
         self.runner.axis.set(self.settings[kept])
         original = settings[ORIGINAL]
+        axis, *second_axis = self.runner.axis.name.split(SEPARATOR)
+        first_original, *second_original = _numbers(self.runner.axis.original)
+        first_chosen, *second_chosen = _numbers(self.values[chosen])
         pairs = [(record, settings[name]) for record, (name, _) in zip(finished, learned, strict=True)]
         return Sweep(
-            axis=self.runner.axis.name,
+            axis=axis,
+            second_axis=next(iter(second_axis), None),
             metric=self.question.metric.name,
             higher_is_better=self.question.metric.higher_is_better,
             method=method,
-            original=self.runner.axis.original,
+            original=first_original,
+            second_original=next(iter(second_original), None),
             points=tuple(self._point(name, contest) for name in self.values),
-            chosen=self.values[chosen],
+            chosen=first_chosen,
+            second_chosen=next(iter(second_chosen), None),
             settings=tuple(settings.values()),
             best=best.name,
             learned=tuple(finished),
@@ -205,8 +212,10 @@ class Investigation:
         )
 
     def _point(self, name: str, contest: Contest) -> Point:
+        value, *second = _numbers(self.values[name])
         return Point(
-            value=self.values[name],
+            value=value,
+            second=next(iter(second), None),
             metrics=summarise(contest.scores[name]),
             gain=contest.gains.get(name),
             other_gains=contest.other_gains.get(name, ()),
@@ -214,5 +223,12 @@ class Investigation:
         )
 
 
-def _name(axis: str, value: float, original: float) -> str:
-    return ORIGINAL if value == original else f"{axis} {value:.10g}"
+def _name(axis: Axis, value: float | Pair) -> str:
+    if value == axis.original:
+        return ORIGINAL
+    parts = zip(axis.name.split(SEPARATOR), _numbers(value), strict=True)
+    return ", ".join(f"{name} {number:.10g}" for name, number in parts)
+
+
+def _numbers(value: float | Pair) -> tuple[float, ...]:
+    return value if isinstance(value, tuple) else (value,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,19 +14,23 @@ from torch import nn
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
 from surgeon.commands.sweep.investigation import Investigation, Question
-from surgeon.commands.sweep.settings import ALPHA
+from surgeon.commands.sweep.settings import ALPHA, Swept
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
+from surgeon.data.stratified import halves
 from surgeon.layers.surgical import surgical_layers
-from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, has_alpha
+from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, Pair, has_alpha
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
 from surgeon.measuring.option_axis import OptionAxis
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, prepare
+from surgeon.measuring.prior_axis import PriorAxis
+from surgeon.measuring.product_axis import ProductAxis, SingleAxis
 from surgeon.measuring.runner import Runner
+from surgeon.measuring.values import MOST_VALUES
 from surgeon.metrics import metrics
 from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
@@ -50,7 +56,9 @@ class SweepRequest:
     inference: InferenceRequest
     values: tuple[float, ...]
     axis: str = "alpha"
-    """alpha, lambda, or REWRITE.OPTION."""
+    """alpha, lambda, prior, or REWRITE.OPTION."""
+    second: Swept | None = None
+    """What else to sweep, every value with every other."""
     mix_logits: bool = False
     metric: str = "accuracy"
     method: Method | None = None
@@ -65,6 +73,12 @@ class SweepRequest:
     output: Path | None = None
     overwrite: bool = False
 
+    @property
+    def axes(self) -> dict[str, tuple[float, ...]]:
+        """The values of each axis, by its name."""
+        second = {} if self.second is None else {self.second.axis: self.second.values}
+        return {self.axis: self.values, **second}
+
 
 def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, images: ImageSet | None = None) -> Sweep:
     """Find the best setting, say whether the gain is real, and write what was found."""
@@ -73,16 +87,21 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         check_output(request.output, request.overwrite)
     parts = _parts(request, images)
     choosing, confirming = parts.images, parts.held_back
-    if request.axis != LambdaAxis.name:
-        make_sweepable(loaded, request.axis, request.layers)
+    estimating = None
+    if PriorAxis.name in request.axes:  # statistics are from images that no figure is of
+        estimating, choosing = (choosing.subset(half) for half in halves(choosing.labels))
+    if rewritten := [name for name in request.axes if name not in (LambdaAxis.name, PriorAxis.name)]:
+        make_sweepable(loaded, rewritten, request.layers)
     task = prepare(loaded, request.inference, choosing)
     metric = metrics[request.metric]
-    axis = _axis(task.model, request)
+    prior = None if estimating is None else PriorAxis(task, estimating, request.axes[PriorAxis.name], request.layers)
+    axis, values = _axis_and_values(task.model, request, prior)
     journal = None
     if (folder := request.output) is not None:
-        journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, choosing, confirming))
+        used = [part for part in (choosing, confirming, estimating) if part is not None]
+        journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, used))
     runner = Runner(task.model, axis, task.inference, processes, journal, progress)
-    question = Question(request.values, metric, request.method, request.learn, request.force)
+    question = Question(values, metric, request.method, request.learn, request.force)
     held_back = task.batches(confirming) if confirming is not None else None
     before = settings_of(loaded.model)
     sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
@@ -98,6 +117,8 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         precision=task.precision,
     )
     loaded.note(swept(sweep, changed=settings_of(loaded.model) != before))
+    if prior is not None and sweep.kept == sweep.best and math.isfinite(prior.value):
+        loaded.note(prior.step(images_of(request.inference.data, task.image_set.split, prior.images)))
     return processes.only_first(lambda: _write(sweep, loaded, request)) or sweep
 
 
@@ -106,29 +127,51 @@ def check_output(folder: Path, overwrite: bool) -> None:
     check_destination(folder, overwrite or (folder / JOURNAL).exists())
 
 
-def _axis(model: nn.Module, request: SweepRequest) -> Axis:
-    if request.axis == AlphaAxis.name:
+def _axis_and_values(
+    model: nn.Module, request: SweepRequest, prior: PriorAxis | None
+) -> tuple[Axis, tuple[float, ...] | tuple[Pair, ...]]:
+    first, *others = (
+        prior if prior is not None and name == prior.name else _axis(model, name, values, request.mix_logits)
+        for name, values in request.axes.items()
+    )
+    if (second := request.second) is None:
+        return first, request.values
+    both = ProductAxis(first, *others)
+    pairs = both.pairs(request.values, second.values)
+    if len(pairs) > MOST_VALUES:
+        raise SurgeonError(
+            f"{request.axis} and {second.axis} make {len(pairs):,} pairs of values, more than {MOST_VALUES:,}.",
+            "Sweep fewer values at once.",
+        )
+    return both, pairs
+
+
+def _axis(model: nn.Module, name: str, values: tuple[float, ...], mix_logits: bool) -> SingleAxis:
+    if name == AlphaAxis.name:
         return AlphaAxis(model)
-    if request.axis == LambdaAxis.name:
-        return LambdaAxis(model, how_to_mix(request.mix_logits))
-    axis = OptionAxis(model, *request.axis.split("."))
-    axis.check(request.values)
+    if name == LambdaAxis.name:
+        return LambdaAxis(model, how_to_mix(mix_logits))
+    axis = OptionAxis(model, *name.split("."))
+    axis.check(values)
     return axis
 
 
-def make_sweepable(loaded: LoadedModel, axis: str, layers: str | None) -> None:
+def make_sweepable(loaded: LoadedModel, axes: Sequence[str], layers: str | None) -> None:
     """Rewrite the BatchNorm layers so that they have what is swept, unless some are rewritten already."""
-    name = ALPHA if axis == AlphaAxis.name else axis.partition(".")[0]
     present = {name for layer in surgical_layers(loaded.model).values() for name in layer.rewrites}
-    if name in present or (axis == AlphaAxis.name and has_alpha(loaded.model)):
-        if layers is not None:
-            raise SurgeonError(
-                f"{loaded.name} has {name} layers already, so --layers has nothing to say.",
-                "Convert the original network with --layers instead.",
-            )
-        return
-    request = RewriteRequest(name=name)
-    rewrite(loaded, resolve_plan(loaded.model, [request], layers))
+    missing: list[str] = []
+    for axis in axes:
+        name = ALPHA if axis == AlphaAxis.name else axis.partition(".")[0]
+        if name in present or (axis == AlphaAxis.name and has_alpha(loaded.model)):
+            if layers is not None:
+                raise SurgeonError(
+                    f"{loaded.name} has {name} layers already, so --layers has nothing to say.",
+                    "Convert the original network with --layers instead.",
+                )
+        elif name not in missing:
+            missing.append(name)
+    if missing:
+        rewrite(loaded, resolve_plan(loaded.model, [RewriteRequest(name=name) for name in missing], layers))
 
 
 def _parts(request: SweepRequest, given: ImageSet | None) -> Choosing:
@@ -158,20 +201,20 @@ def _open_journal(
     request: SweepRequest,
     loaded: LoadedModel,
     task: PreparedNetwork,
-    choosing: ImageSet,
-    confirming: ImageSet | None,
+    used: Sequence[ImageSet],
 ) -> Journal:
     folder.mkdir(parents=True, exist_ok=True)
-    images = [part.fingerprint for part in (choosing, confirming) if part is not None]
     identity = {
         "model": [str(loaded.origin.source), state_sha256(task.model)],
         "rewriting": [
-            (operation.layer, rewrite.name, _without_swept(rewrite, request.axis))
+            (operation.layer, rewrite.name, _without_swept(rewrite, tuple(request.axes)))
             for operation in current_plan(task.model).operations
             for rewrite in operation.rewrites
         ],
-        "data": images,
-        "values": [request.axis, [f"{value:.10g}" for value in request.values], request.mix_logits],
+        "data": [part.fingerprint for part in used],
+        "re-estimated layers": request.layers if PriorAxis.name in request.axes else None,
+        "values": [request.axis, _written(request.values), request.mix_logits],
+        "second axis": None if request.second is None else [request.second.axis, _written(request.second.values)],
         "metric": request.metric,
         "method": request.method,
         "learning": request.learn,
@@ -185,10 +228,16 @@ def _open_journal(
     return Journal(folder / JOURNAL, identity, request.overwrite)
 
 
-def _without_swept(rewrite: Rewrite, axis: str) -> dict[str, Any]:
+def _written(values: Sequence[float]) -> list[str]:
+    """As text: JSON has no infinity."""
+    return [f"{value:.10g}" for value in values]
+
+
+def _without_swept(rewrite: Rewrite, axes: Sequence[str]) -> dict[str, Any]:
     """The options of a rewrite that a sweep leaves as they are."""
-    swept = norms[rewrite.name].config.alpha_option if axis == AlphaAxis.name else axis.removeprefix(f"{rewrite.name}.")
-    return {key: value for key, value in rewrite.options.items() if key != swept}
+    alpha = norms[rewrite.name].config.alpha_option
+    swept = {alpha if axis == AlphaAxis.name else axis.removeprefix(f"{rewrite.name}.") for axis in axes}
+    return {key: value for key, value in rewrite.options.items() if key not in swept}
 
 
 def _write(sweep: Sweep, loaded: LoadedModel, request: SweepRequest) -> Sweep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from surgeon.commands.listing import sweepable
@@ -12,7 +13,9 @@ from surgeon.norms import norms
 ALPHA = "example-weighted"
 """The rewrite that `--alpha` is about, which a network without an alpha is given first."""
 
+ALPHA_AXIS, LAMBDA_AXIS, PRIOR_AXIS = "alpha", "lambda", "prior"
 USUAL_VALUES = 11
+MOST_AXES = 2
 
 
 @dataclass(frozen=True)
@@ -34,4 +37,13 @@ class Swept:
         rewrite, _, option = axis.partition(".")
         for value in values:
             norms[rewrite].configure({option: value})  # refuse now what it cannot be
-        return cls("alpha" if axis == f"{ALPHA}.alpha" else axis, tuple(values))
+        return cls(ALPHA_AXIS if axis == f"{ALPHA}.alpha" else axis, tuple(values))
+
+
+def check_axes(axes: Sequence[Swept]) -> None:
+    """Refuse what cannot be swept at once."""
+    names = [swept.axis for swept in axes]
+    if len(names) > MOST_AXES:
+        raise SurgeonError(f"{listing(names)} cannot be swept at once: {MOST_AXES} axes can.", "Leave some out.")
+    if len(set(names)) < len(names):
+        raise SurgeonError(f"{names[0]} is swept twice.", "Write all of its values into one list.")

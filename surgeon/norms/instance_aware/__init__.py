@@ -1,4 +1,4 @@
-"""Instance-aware BatchNorm: corrects statistics at inference where sampling noise cannot explain an example.
+"""Instance-aware BatchNorm: at inference, correct the running statistics for what noise cannot explain in an example.
 
 Gong et al., "NOTE: Robust Continual Test-time Adaptation Against Temporal Correlation", NeurIPS 2022. With m, v the
 mean and biased variance of one example over its n positions, M, V the running statistics, and

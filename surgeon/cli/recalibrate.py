@@ -1,0 +1,146 @@
+"""`surgeon recalibrate`: statistics of the images that a network really sees, without labels."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.cli import options, output
+from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
+from surgeon.cli.groups import InferenceImages, Opening
+from surgeon.core.atomic import check_destination
+from surgeon.core.errors import SurgeonError
+
+if TYPE_CHECKING:
+    from surgeon.results import Recalibration
+
+LAYERS_SHOWN = 12
+
+
+def add_to(app: typer.Typer) -> None:
+    add_command(app, recalibrate)
+
+
+def recalibrate(
+    model: options.Model,
+    data: options.Data,
+    prior: Annotated[
+        str,
+        typer.Option(
+            "--prior", metavar="N", help="Images that the old statistics count for: 0 forgets them, inf keeps."
+        ),
+    ] = "256",
+    layers: Annotated[
+        str | None, typer.Option("--layers", metavar="SELECTOR", help="Only these layers, e.g. stem or 'layer[12].*'.")
+    ] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Estimate on one half of the images, measure by labels on the other.")
+    ] = False,
+    tent: Annotated[
+        bool,
+        typer.Option("--tent", help="Then make predictions surer: minimise their entropy over gamma and beta (Tent)."),
+    ] = False,
+    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Of --tent. Default: 5.")] = None,
+    lr: Annotated[
+        float | None, typer.Option("--lr", metavar="RATE", help="Learning rate of --tent. Default: 0.001.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="DATA", help="Labelled images of the original domain: what it costs there."),
+    ] = None,
+    collect: Annotated[
+        bool,
+        typer.Option("--collect", help="Instead: give layers that have no statistics (GroupNorm) some to sweep with."),
+    ] = False,
+    folder: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder, with a report in it.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
+    *,
+    images: InferenceImages,
+    opening: Opening,
+) -> Answer:
+    """Estimate a network's statistics anew from unlabelled images, and say what that changes."""
+    from surgeon.models.names import check_model_name
+
+    check_model_name(model)
+    number = _prior(prior)
+    if not tent and (epochs, lr) != (None, None):
+        raise SurgeonError(f"{'--lr' if epochs is None else '--epochs'} is for --tent, which is not given.")
+    if lr is not None and not 0 < lr < float("inf"):
+        raise SurgeonError(f"--lr cannot be {lr:g}.", "It is a number above 0; 0.001 is usual.")
+    if collect and tent:
+        raise SurgeonError(
+            "--collect changes nothing but statistics, and --tent changes gamma and beta.", "Run two commands."
+        )
+    if collect and number != _prior("256"):
+        raise SurgeonError("--prior weighs old statistics, and --collect is for layers that have none.")
+    with loading():
+        from surgeon.commands.recalibrate.operation import EntropyRequest, RecalibrationRequest, run_recalibration
+        from surgeon.surgery.entropy import EPOCHS, RATE
+    request = RecalibrationRequest(
+        task=images.request(data),
+        prior=number,
+        layers=layers,
+        confirm=confirm,
+        collect=collect,
+        tent=EntropyRequest(epochs or EPOCHS, lr or RATE) if tent else None,
+        source=source,
+        output=folder,
+        overwrite=overwrite,
+    )
+    if folder is not None:
+        check_destination(folder, overwrite)
+    loaded = opening.open(model)
+    with output.progress_bar("images/s") as bar:
+        result = run_recalibration(loaded, request, bar)
+    return Answer(result, partial(_describe, result, folder))
+
+
+def _prior(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not number >= 0:
+        raise SurgeonError(f"--prior cannot be {text!r}.", "It is a number of images: 0, more, or inf.")
+    return number
+
+
+def _describe(result: Recalibration, folder: Path | None) -> None:
+    from surgeon.report.recalibration import in_sentences
+
+    where = " and ".join(result.where)
+    tell_measured(result, result.model, [result.preprocessing], ("rewrites", result.rewrites), ("where", where))
+    if result.layers:
+        output.show(_table(result))
+    for sentence in in_sentences(result):
+        output.say(f"• {escape(sentence)}")
+    output.say(
+        f"[dim]{result.seconds:.1f} s on {result.device}, {result.seconds_estimating:.1f} s of it to estimate[/]"
+    )
+    if folder is None:
+        output.say("Pass -o DIR to keep the recalibrated network.")
+        return
+    output.say(f"Checkpoint: {escape(str(folder))}")
+    tell_report(folder / "report", "recalibration.png")
+
+
+def _table(result: Recalibration) -> Table:
+    """The layers that moved most; all of them are in the report."""
+    moved = sorted(result.layers, key=lambda layer: -layer.mean_shift)[:LAYERS_SHOWN]
+    few = f"{len(moved)} of {len(result.layers)} layers, by depth" if len(moved) < len(result.layers) else "Layers"
+    table = Table(title=f"{few}: movement in old standard deviations", title_justify="left")
+    table.add_column("layer", overflow="fold")
+    for heading in ("mean shift", "largest", "deviations, new / old"):
+        table.add_column(heading, justify="right")
+    for layer in (layer for layer in result.layers if layer in moved):
+        table.add_row(
+            escape(layer.layer), f"{layer.mean_shift:.3f}", f"{layer.largest_shift:.3f}", f"{layer.deviation_ratio:.3f}"
+        )
+    return table

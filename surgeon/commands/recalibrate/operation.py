@@ -1,0 +1,210 @@
+"""The `recalibrate` command's whole operation: estimate statistics from unlabelled images, tell what changed, write."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from surgeon import checkpoint
+from surgeon.commands.recalibrate.findings import change_between, effective_number, measurement, warnings_about
+from surgeon.commands.sweep.settings import ALPHA
+from surgeon.core.processes import Processes
+from surgeon.core.progress import Progress
+from surgeon.data.images import ImageSet
+from surgeon.data.stratified import halves
+from surgeon.layers.surgical import surgical_layers
+from surgeon.measuring.engine import measure
+from surgeon.measuring.keeping import only_scores
+from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, open_images, prepare
+from surgeon.metrics import Scores
+from surgeon.models.sources import LoadedModel
+from surgeon.report.folder import report_files
+from surgeon.report.recalibration import recalibration_page, recalibration_picture
+from surgeon.results.recalibration import Recalibration
+from surgeon.results.steps import recalibrated
+from surgeon.surgery.apply import current_plan
+from surgeon.surgery.collect import collect_statistics
+from surgeon.surgery.entropy import EPOCHS, RATE, EntropyResult, minimise_entropy
+from surgeon.surgery.plan import RewriteRequest, resolve_plan
+from surgeon.surgery.proof import rewrite
+from surgeon.surgery.recalibration import DEFAULT_PRIOR, Reestimation, reestimate
+
+REPORT, PICTURE = "report", "recalibration.png"
+BEFORE, AFTER = "before", "after"
+ORDER_SEED = 0
+
+
+@dataclass(frozen=True)
+class EntropyRequest:
+    """How to minimise the entropy of predictions once statistics are estimated."""
+
+    epochs: int = EPOCHS
+    lr: float = RATE
+
+
+@dataclass(frozen=True)
+class RecalibrationRequest:
+    """Which images, how much they count, and what to tell."""
+
+    task: InferenceRequest
+    prior: float = DEFAULT_PRIOR
+    layers: str | None = None
+    confirm: bool = False
+    collect: bool = False
+    tent: EntropyRequest | None = None
+    source: str | None = None
+    output: Path | None = None
+    overwrite: bool = False
+
+
+def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progress: Progress) -> Recalibration:
+    """Estimate, compare the network with what it was, and write it.
+
+    Every process estimates by itself from the same batches, so that all have the same network whatever their number;
+    the predictions of before and after are spread over them.
+    """
+    start = time.perf_counter()
+    processes = Processes.launched()
+    processes.gather(lambda: None)  # all have looked at the destination before one of them writes
+    estimating, measuring = _parts(request)
+    if request.collect:
+        _make_collectable(loaded, request.layers)
+    prepared = prepare(loaded, replace(request.task, tta=None), estimating)
+    bad: tuple[str, ...] = ()
+    if request.task.skip_bad:
+        estimating, bad = _readable(prepared, estimating)
+    original = copy.deepcopy(prepared.model)
+
+    began = time.perf_counter()
+    collected, found = _estimate(prepared, estimating, request, progress)
+    seconds_estimating = time.perf_counter() - began
+    entropy = None if request.tent is None else _minimise(prepared, estimating, request.tent, progress)
+
+    def compare(images: ImageSet, doing: str) -> tuple[Scores, Scores]:
+        variants = {AFTER: prepared.variant, BEFORE: replace(prepared.variant, model=original)}
+        fitting = prepared.batches(images)
+        kept = measure(variants, fitting, only_scores, processes=processes, progress=progress, doing=doing).kept
+        return kept[BEFORE], kept[AFTER]
+
+    change = change_between(*compare(estimating.without_labels(), "comparing"))
+    # Where labels are known, they tell better which classes there are than a network for which all is strange.
+    classes = effective_number(estimating.labels) if request.confirm else change.before.effective_classes
+    confirmed = source = None
+    if measuring is not None:
+        confirmed = measurement(request.task.data, measuring, *compare(measuring, "confirming"))
+    if request.source is not None:
+        images = _source_images(loaded, request)
+        source = measurement(request.source, images, *compare(images, "measuring the original domain"))
+
+    result = Recalibration(
+        model=loaded.name,
+        data=request.task.data,
+        split=estimating.split,
+        where=request.task.where,
+        rewrites=current_plan(prepared.model).summary(),
+        preprocessing=prepared.preprocessing,
+        device=str(prepared.device),
+        precision=prepared.precision,
+        images=len(estimating),
+        prior=None if found is None else found.prior,
+        weight=1.0 if found is None else found.weight,
+        layers=() if found is None else found.layers,
+        collected=collected,
+        kept=() if found is None else found.kept,
+        entropy=entropy,
+        change=change,
+        confirmed=confirmed,
+        source=source,
+        warnings=tuple(warnings_about(len(estimating), classes, change, found, entropy)),
+        bad_images=bad,
+        seconds_estimating=seconds_estimating,
+        seconds=time.perf_counter() - start,
+        checkpoint=str(request.output) if request.output is not None else None,
+    )
+    processes.only_first(lambda: _write(result, loaded, request))
+    return result
+
+
+def _parts(request: RecalibrationRequest) -> tuple[ImageSet, ImageSet | None]:
+    """The images to estimate from, in random order, and labelled ones to measure on if that is asked for."""
+    images = open_images(replace(request.task, labelled=request.confirm))
+    measuring = None
+    if request.confirm:
+        first, second = halves(images.labels)
+        images, measuring = images.subset(first), images.subset(second)
+    # A batch of one class has statistics of its own.
+    return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images))), measuring
+
+
+def _source_images(loaded: LoadedModel, request: RecalibrationRequest) -> ImageSet:
+    assert request.source is not None
+    wanted = replace(request.task, data=request.source, split=None, where=(), labelled=True)
+    return prepare(loaded, replace(wanted, tta=None)).image_set
+
+
+def _readable(prepared: PreparedNetwork, images: ImageSet) -> tuple[ImageSet, tuple[str, ...]]:
+    """The images that can be decoded, and the names of the others: how much the rest counts depends on its number."""
+    loader = batches_for([prepared], images)
+    good = [int(index) for batch in loader for index in batch.indices]
+    return (images if not loader.bad else images.subset(good)), tuple(loader.bad)
+
+
+class _Shown:
+    """The images to estimate from, in batches on the network's device, as often as they are wanted."""
+
+    def __init__(self, prepared: PreparedNetwork, images: ImageSet, progress: Progress | None) -> None:
+        # Few images that are left over would be normalised by what is hardly an estimate.
+        self.loader = batches_for([prepared], images, fewest=prepared.batch_size // 2)
+        self.device, self.images, self.progress = prepared.device, len(images), progress
+
+    def __iter__(self) -> Iterator[Tensor]:
+        done = 0
+        for batch in self.loader:
+            done += len(batch.labels)
+            if self.progress is not None:
+                self.progress("estimating statistics", done, self.images)
+            yield batch.images.to(self.device)
+
+
+def _minimise(prepared: PreparedNetwork, images: ImageSet, wanted: EntropyRequest, progress: Progress) -> EntropyResult:
+    def tell(_: str, done: int, total: int, remark: str = "", /) -> None:
+        progress("minimising entropy", done * len(images), total * len(images), remark)
+
+    batches = _Shown(prepared, images, None)
+    return minimise_entropy(prepared.model, batches, epochs=wanted.epochs, lr=wanted.lr, progress=tell)
+
+
+def _make_collectable(loaded: LoadedModel, layers: str | None) -> None:
+    """Rewrite the GroupNorm layers of a network that has not been converted, so that they can keep statistics."""
+    if not surgical_layers(loaded.model):
+        rewrite(loaded, resolve_plan(loaded.model, [RewriteRequest(name=ALPHA, options={"alpha": 1.0})], layers))
+
+
+def _estimate(
+    prepared: PreparedNetwork, images: ImageSet, request: RecalibrationRequest, progress: Progress
+) -> tuple[tuple[str, ...], Reestimation | None]:
+    model, batches = prepared.model, _Shown(prepared, images, progress)
+    if request.collect:
+        lacking = tuple(name for name, layer in surgical_layers(model).items() if not layer.has_statistics)
+        collect_statistics(model, batches)
+        return lacking, None
+    return (), reestimate(model, batches, prior=request.prior, images=len(images), layers=request.layers)
+
+
+def _write(result: Recalibration, loaded: LoadedModel, request: RecalibrationRequest) -> None:
+    if request.output is None:
+        return
+    report = report_files(result, PICTURE, recalibration_picture, recalibration_page)
+    checkpoint.save_checkpoint(
+        loaded,
+        request.output,
+        recalibrated(result),
+        overwrite=request.overwrite,
+        beside={f"{REPORT}/{name}": write for name, write in report.items()},
+    )
