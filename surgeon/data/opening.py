@@ -26,6 +26,9 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif
 VALIDATION_NAMES = ("validation", "val", "valid", "dev")
 WHOLE = "all"  # the split of a source that has none
 
+_SHARD = re.compile(r"(\w+(?:[.-]\w+)*)-\d{5}-of-\d{5}\.\w+")
+"""A file of a split, as the hub names them: photo-00000-of-00002.parquet."""
+
 
 class MissingSplitError(SurgeonError):
     """A data set does not have the split that is asked for.
@@ -252,6 +255,7 @@ def _open_layout(
     with _quiet_datasets(name):
         builder = datasets.load_dataset_builder(str(folder), config)
         files = {str(key): [str(file) for file in of_split] for key, of_split in builder.config.data_files.items()}
+    files = _by_their_names(files)
     check_tables([file for of_split in files.values() for file in of_split])
     chosen = [choose_split(part, files, name) for part in pooled or (split,)]
     with _quiet_datasets(name):
@@ -264,6 +268,15 @@ def _open_layout(
             name=name,
             split="+".join(chosen),
         )
+
+
+def _by_their_names(files: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The splits that files are named for, where `datasets`, which knows only the usual names, sees just one split."""
+    named: dict[str, list[str]] = {}
+    for file in (file for of_split in files.values() for file in of_split):
+        found = _SHARD.fullmatch(Path(file).name)
+        named.setdefault(found[1] if found else "", []).append(file)
+    return named if len(files) == 1 and "" not in named else files
 
 
 def _load_files(module: str, files: list[str], features: Features | None = None) -> Dataset:
