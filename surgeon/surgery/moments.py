@@ -157,8 +157,8 @@ def _stretches(x: Tensor) -> Iterator[Tensor]:
         return
     each = x.numel() // (len(x) * x.shape[1])
     rows = max(1, VALUES_AT_ONCE * x.shape[2] // each)
-    for examples in x.split(max(1, VALUES_AT_ONCE // each)):
-        yield from examples.split(rows, dim=2)
+    for examples in torch.split(x, max(1, VALUES_AT_ONCE // each)):
+        yield from torch.split(examples, rows, dim=2)
 
 
 def _moments_at_once(x: Tensor) -> Statistics:

@@ -135,7 +135,7 @@ def test_a_collapse_is_stopped_and_told(flat: Path) -> None:
     assert any("Entropy minimisation was stopped" in warning for warning in found["warnings"])
 
 
-def test_images_of_one_class_are_warned_of(faded: Path) -> None:
+def test_images_of_one_class_are_warned_of() -> None:
     pixels, labels = digit_pixels("test")
     folder = Path("zeros")
     folder.mkdir()
