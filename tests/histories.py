@@ -9,12 +9,14 @@ from surgeon.models.history import (
     DataKind,
     DataSet,
     Earlier,
+    EntropyMinimised,
     Exported,
     Figures,
     FineTuned,
     Gain,
     Images,
     Merged,
+    Recalibrated,
     Saved,
     Snapshot,
     Step,
@@ -117,6 +119,25 @@ def merged() -> Merged:
     )
 
 
+def recalibrated() -> Recalibrated:
+    return Recalibrated(
+        estimated_on=images(split="test", number=100),
+        where=("severity=5",),
+        prior=float("inf"),
+        layers=7,
+        mean_shift=0.1,
+        entropy=EntropyMinimised(epochs=2, lr=1e-3, layers=7, before=0.5, after=0.25, collapsed=True),
+        changed_predictions=0.2,
+        measured_on=images(split="test"),
+        before=INFINITE,
+        after=figures(),
+        gains=(gain(),),
+        source=images(OWN),
+        source_gains=(gain(-0.01),),
+        warnings=("Beware.",),
+    )
+
+
 def averaged(*histories: tuple[Step, ...]) -> Averaged:
     members = tuple(
         AveragedMember(name=f"run/{number}", base_weights="resnet50.a1_in1k", base_sha256="0" * 64, history=history)
@@ -145,6 +166,7 @@ def every_step() -> tuple[Step, ...]:
         temperature(),
         on_test_images(),
         merged(),
+        recalibrated(),
         averaged((fine_tuned(OWN),), (fine_tuned(OWN), swept())),
         Exported(target="onnx", folded=3),
     )

@@ -99,6 +99,6 @@ def tell_measured(
         output.note(f"left out {len(result.bad_images)} unreadable: {result.bad_images[0]}…")
 
 
-def tell_report(folder: Path, picture: str) -> None:
+def tell_report(folder: Path, *pictures: str) -> None:
     """Where the report of a command is."""
-    output.say(f"Report: {escape(str(folder))}/report.html, result.json, {picture}")
+    output.say(f"Report: {escape(str(folder))}/{', '.join(('report.html', 'result.json', *pictures))}")

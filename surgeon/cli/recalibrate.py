@@ -128,7 +128,7 @@ def _describe(result: Recalibration, folder: Path | None) -> None:
         output.say("Pass -o DIR to keep the recalibrated network.")
         return
     output.say(f"Checkpoint: {escape(str(folder))}")
-    tell_report(folder / "report", "recalibration.png")
+    tell_report(folder / "report", *(["recalibration.png"] if result.layers else []))
 
 
 def _table(result: Recalibration) -> Table:

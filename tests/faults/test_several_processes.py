@@ -163,6 +163,26 @@ def test_merging_by_two_is_that_of_one(tmp_path: Path, program: Path) -> None:
     assert all(torch.equal(tensor, again[name]) for name, tensor in weights.items())
 
 
+@pytest.mark.usefixtures("_one_thread")
+@pytest.mark.long
+def test_recalibrating_by_two_is_that_of_one(tmp_path: Path, program: Path) -> None:
+    """Each of them estimates from all images, and predicts half of the batches."""
+    images = ("--data", "digits", "--limit", 90, "--batch-size", 10, "--overwrite", "--confirm", "--tent")
+    arguments = ("recalibrate", "digits-resnet8", *images, "-o", tmp_path / "out")
+    expected = _without_times(document(*arguments))
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    assert _without_times(the_document(launched(TORCHRUN, program, *arguments, "--json"))) == expected
+    again = load_file(tmp_path / "out" / "model.safetensors")
+    assert again.keys() == weights.keys()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in weights.items())
+    # Five batches to compare and five to confirm, by both networks.
+    assert batches_predicted(program) == [(3 + 3) * 2, (2 + 2) * 2]
+
+
+def _without_times(record: Any) -> Any:
+    return {name: value for name, value in timeless(record).items() if name != "seconds_estimating"}
+
+
 def test_a_sweep_by_two_is_that_of_one(by_one: Path, tmp_path: Path, program: Path) -> None:
     together = launched(ACCELERATE, program, *SWEEP, "--json", "-o", tmp_path / "two")
     assert the_document(together) == result(by_one) == result(tmp_path / "two")

@@ -126,6 +126,17 @@ def test_lambda_cost(
     assert "2 passes per image" in ran(script("lambda_cost", monkeypatch, **sizes, RESNET20=weights), capsys)
 
 
+def test_recalibrate_cost(
+    data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from surgeon.measuring.preparation import InferenceRequest
+
+    request = InferenceRequest(data=str(data), split="test", limit=40)
+    sizes = {"MODEL": "cifar-resnet20", "IMAGES": 40, "ROUNDS": 1, "REQUEST": request, "REAL": True}
+    module = script("recalibrate_cost", monkeypatch, **sizes, RESNET20=weights)
+    assert "at most 1.50x" in ran(module, capsys)
+
+
 def test_eval_speed(
     data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -201,6 +201,8 @@ def _write(result: Recalibration, loaded: LoadedModel, request: RecalibrationReq
     if request.output is None:
         return
     report = report_files(result, PICTURE, recalibration_picture, recalibration_page)
+    if not result.layers:  # where layers had no statistics, nothing moved that could be drawn
+        del report[PICTURE]
     checkpoint.save_checkpoint(
         loaded,
         request.output,
