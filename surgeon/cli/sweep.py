@@ -45,7 +45,7 @@ def sweep(
         typer.Option(
             "--sweep",
             metavar="REWRITE.OPTION=VALUES",
-            help="Instead, or with --alpha as a second axis: any option that can be swept. See surgeon ls norms.",
+            help="Instead, or as a second axis: any option that can be swept. See surgeon ls norms.",
             autocompletion=completion.swept_options,
         ),
     ] = None,
@@ -54,7 +54,7 @@ def sweep(
         typer.Option(
             "--prior",
             metavar="VALUES",
-            help="Instead: images that old statistics count for, inf too; half of the images give new ones.",
+            help="Instead, or as a second axis: how many images old statistics count for; half of DATA give new ones.",
         ),
     ] = None,
     mix_logits: options.MixLogits = False,
@@ -137,7 +137,7 @@ def sweep(
         swept = next(name for name, text in others.items() if text)
         raise SurgeonError(f"--per-layer and --per-channel go with --alpha, not with {swept}.")
     if share is not None and layers is not None:
-        raise SurgeonError("--layers goes with --alpha and --sweep, not with --lambda.")
+        raise SurgeonError("--layers goes with --alpha, --sweep and --prior, not with --lambda.")
     if share is None and mix_logits:
         raise SurgeonError("--mix-logits says how to mix both branches: it goes with --lambda.")
     metrics[metric]
@@ -199,6 +199,9 @@ def describe(result: Sweep, folder: Path | None) -> None:
     for sentence in result.summary:
         output.say(f"• {escape(sentence)}")
     seen = result.choosing_images + result.confirming_images
+    if result.estimating_images:
+        other = count(result.estimating_images, "other image")
+        output.say(f"• Statistics are of {other}, whose labels were not looked at.")
     work = (
         f"{result.image_forwards:,} predictions of {count(seen, 'image')} in {result.seconds:.1f} s on {result.device}"
     )

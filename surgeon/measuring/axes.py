@@ -13,7 +13,7 @@ from surgeon.layers.router import Branch
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.measuring.shared_prefix import SharedPrefix
 from surgeon.norms import norms_with
-from surgeon.surgery.branches import Mixing, branch, mix_branches, mixed, split_layers
+from surgeon.surgery.branches import Mixing, branch, mix_branches, mix_of, mixed, split_layers
 from surgeon.surgery.temperature import temperature_of
 
 Pair = tuple[float, float]
@@ -39,6 +39,20 @@ class Axis(Protocol):
     def set(self, value: Value) -> None:
         """Leave the network at a value."""
 
+    def restore(self) -> None:
+        """Leave the network as it was when the axis was made."""
+
+
+@contextmanager
+def kept_if_it_fails(*axes: Axis) -> Iterator[None]:
+    """Leave a network as it was before its axes were made if anything goes wrong."""
+    try:
+        yield
+    except BaseException:
+        for axis in axes:
+            axis.restore()
+        raise
+
 
 class AlphaAxis:
     """The weight of each example's own statistics, the same in all layers in which it can be set."""
@@ -54,6 +68,7 @@ class AlphaAxis:
                 "Rewrite only its BatchNorm layers, or only its GroupNorm layers.",
             )
         self.original = originals.pop()
+        self._found = {name: layer.alpha_values for name, layer in self.layers.items()}
         self._prefix = SharedPrefix(model, self.layers.values())
 
     def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
@@ -71,15 +86,8 @@ class AlphaAxis:
         for name, layer in self.layers.items():
             layer.set_alpha(value[name] if isinstance(value, Mapping) else cast("float", value))
 
-    @contextmanager
-    def kept_if_it_fails(self) -> Iterator[None]:
-        """Leave the layers as they were if anything goes wrong."""
-        before = {name: layer.alpha_values for name, layer in self.layers.items()}
-        try:
-            yield
-        except BaseException:
-            self.set(before)
-            raise
+    def restore(self) -> None:
+        self.set(self._found)
 
 
 def has_alpha(model: nn.Module) -> bool:
@@ -108,6 +116,7 @@ class LambdaAxis:
     def __init__(self, model: nn.Module, mixing: Mixing = Mixing.PROBABILITIES) -> None:
         self.model = model
         self.mixing = mixing
+        self._found = mix_of(model)
         mix_branches(model, None)
         self._prefix = SharedPrefix(model, split_layers(model).values())
 
@@ -126,3 +135,9 @@ class LambdaAxis:
 
     def set(self, value: Value) -> None:
         mix_branches(self.model, cast("float", value), self.mixing)
+
+    def restore(self) -> None:
+        if self._found is None:
+            mix_branches(self.model, None)
+        else:
+            mix_branches(self.model, self._found.share, self._found.mixing)

@@ -79,7 +79,7 @@ class Measurement:
 
 
 class Contest(Measurement):
-    """Settings that compete. Their names stand in the order of what they mean."""
+    """Settings that compete. Their names stand in the order of what they mean, unless `away` says how far each is."""
 
     def __init__(
         self,
@@ -90,9 +90,12 @@ class Contest(Measurement):
         batches: int,
         batch_size: int,
         also: Sequence[Metric] = (),
+        away: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(names, batches)
         self.original = original
+        first = self.names.index(original)
+        self.away = away or {name: abs(place - first) for place, name in enumerate(self.names)}
         self.metric = metric
         self.also = tuple(also)
         self.dropped: dict[str, str] = {}
@@ -142,10 +145,9 @@ class Contest(Measurement):
 
     def _ranking(self) -> list[str]:
         """Those still running, the best first; of equal ones, that nearest to the original."""
-        at = self.names.index
 
         def rank(name: str) -> tuple[float, int]:
-            return -merit(self.metric, summarise(self.scores[name])), abs(at(name) - at(self.original))
+            return -merit(self.metric, summarise(self.scores[name])), self.away[name]
 
         return sorted(self.running, key=rank)
 

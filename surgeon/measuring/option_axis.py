@@ -33,11 +33,15 @@ class OptionAxis:
         if len(originals) != 1:
             raise SurgeonError(f"The {rewrite} layers have no {option} in common at which the network is the original.")
         self.original = originals.pop()
+        self._found = {name: self._present(layer) for name, layer in self.layers.items()}
         self._prefix = SharedPrefix(model, self.layers.values())
 
     def _original(self, layer: SurgicalNorm) -> float:
         settings = self.variant.identity(layer) if self.variant.identity is not None else {}
-        return float(settings.get(self.option, getattr(layer.rewrites[self.variant.name], self.option)))
+        return float(settings.get(self.option, self._present(layer)))
+
+    def _present(self, layer: SurgicalNorm) -> float:
+        return float(getattr(layer.rewrites[self.variant.name], self.option))
 
     def check(self, values: Sequence[float]) -> None:
         """Refuse values that a layer cannot take, before anything is computed."""
@@ -66,3 +70,7 @@ class OptionAxis:
             options = layer.rewrites[self.variant.name].model_dump(mode="json")
             chosen = value[name] if isinstance(value, Mapping) else value
             install_rewrite(layer, self.variant.name, self.variant.configure({**options, self.option: chosen}))
+
+    def restore(self) -> None:
+        """Leave the network as it was when the axis was made."""
+        self.set(self._found)

@@ -55,3 +55,8 @@ class ProductAxis:
         first, second = cast("Pair", value)
         self.first.set(first)
         self.second.set(second)
+
+    def restore(self) -> None:
+        """Leave the network as it was when the axes were made."""
+        self.first.restore()
+        self.second.restore()

@@ -13,6 +13,7 @@ FORMS = f"Write FROM:TO:COUNT, e.g. 0:0.2:21, or single values: 0,0.01,0.05; at 
 
 UNIT = (0.0, 1.0)
 MOST_IMAGES = 1e12
+INFINITE = ("inf", "infinity")
 
 
 def parse_values(text: str, option: str, within: tuple[float, float] | None = UNIT) -> tuple[float, ...]:
@@ -31,7 +32,7 @@ def parse_values(text: str, option: str, within: tuple[float, float] | None = UN
 def parse_priors(text: str, option: str) -> tuple[float, ...]:
     """Numbers of images in ascending order, each once; `inf` is one too."""
     parts = [part.strip() for part in text.split(",")]
-    finite = [part for part in parts if part != "inf"]
+    finite = [part for part in parts if part.lower() not in INFINITE]
     values = parse_values(",".join(finite), option, (0.0, MOST_IMAGES)) if finite else ()
     return (*values, math.inf) if len(finite) < len(parts) else values
 

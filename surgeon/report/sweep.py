@@ -221,8 +221,12 @@ def _facts(sweep: Sweep) -> list[tuple[str, Any]]:
 
 
 def _image_counts(sweep: Sweep) -> str:
-    choosing = f"{sweep.choosing_images:,} to choose on"
-    return f"{choosing}, {sweep.confirming_images:,} held out to confirm" if sweep.confirming_images else choosing
+    used = {
+        "to estimate statistics from": sweep.estimating_images,
+        "to choose on": sweep.choosing_images,
+        "held out to confirm": sweep.confirming_images,
+    }
+    return ", ".join(f"{number:,} {what}" for what, number in used.items() if number)
 
 
 def _numbers(values: tuple[float, ...]) -> str:

@@ -119,6 +119,8 @@ class Sweep(Result):
     """What it does to the cross-entropy at that setting, on held-out images if there are any."""
     summary: tuple[str, ...]
     """What it all means, in sentences."""
+    estimating_images: int = 0
+    """Where the prior was swept: how many other images the statistics are of, whose labels were not looked at."""
     choosing_images: int
     confirming_images: int
     warnings: tuple[str, ...] = ()

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import surgeon
+from surgeon.checkpoint.reading import open_model
 from surgeon.core.errors import SurgeonError
-from surgeon.models.sources import load_model
 from surgeon.norms import norms
 from surgeon.surgery.apply import current_plan
 from tests.helpers import randn, randomise
@@ -97,7 +97,7 @@ def strict_json(text: str) -> Any:
 
 
 def test_infinity_survives_a_checkpoint_as_strictly_valid_json(tmp_path: Path) -> None:
-    model = surgeon.convert(load_model("digits-resnet8").model, "instance-aware:k=inf")
+    model = surgeon.convert(open_model("digits-resnet8").model, "instance-aware:k=inf")
     assert "instance-aware:k=inf" in current_plan(model).summary()
     surgeon.save(model, tmp_path / "out")
     stored = strict_json((tmp_path / "out" / "surgery.json").read_text("utf-8"))
@@ -112,10 +112,10 @@ def test_infinity_survives_a_checkpoint_as_strictly_valid_json(tmp_path: Path) -
 @pytest.mark.parametrize("target", ["onnx", "torch-export"])
 def test_what_is_exported_corrects_as_the_network_does(target: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    model = surgeon.convert(load_model("digits-resnet8").model, "instance-aware:k=1,weight=0.7").eval()
+    model = surgeon.convert(open_model("digits-resnet8").model, "instance-aware:k=1,weight=0.7").eval()
     images = torch.linspace(0.1, 3, 5).reshape(-1, 1, 1, 1) * randn(5, 1, 8, 8)
     path = tmp_path / f"network.{'onnx' if target == 'onnx' else 'pt2'}"
     exported = surgeon.export(model, path, to=target, inputs=(images,))
     assert exported.difference <= 1e-4
     with torch.no_grad():
-        assert (model(images) - load_model("digits-resnet8").model.eval()(images)).abs().max() > 0.05
+        assert (model(images) - open_model("digits-resnet8").model.eval()(images)).abs().max() > 0.05

@@ -14,7 +14,7 @@ from surgeon.commands.sweep.investigation import Investigation, Question
 from surgeon.commands.sweep.settings import ALPHA
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.data.loaders import Batch
-from surgeon.measuring.axes import AlphaAxis, has_alpha
+from surgeon.measuring.axes import AlphaAxis, has_alpha, kept_if_it_fails
 from surgeon.measuring.batches import as_batches, checked_loader, checked_network
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.runner import Runner
@@ -68,7 +68,7 @@ def sweep(
     confirming = _Loader(confirm_on) if confirm_on is not None else None
     investigation = Investigation(runner, question, _Loader(loader), confirming)
     before = settings_of(model)
-    with axis.kept_if_it_fails():
+    with kept_if_it_fails(axis):
         found = investigation.run(
             model=type(model).__name__,
             rewrites=current_plan(model).summary(),

@@ -127,11 +127,26 @@ class Investigation:
     def _compete(self, method: Method) -> Contest:
         metric, choosing = self.question.metric, self.choosing
         others = [metrics[name] for name in ALWAYS_COMPARED if name != metric.name]
-        contest = Contest(list(self.values), ORIGINAL, metric, method, len(choosing), choosing.batch_size, others)
+        contest = Contest(
+            list(self.values), ORIGINAL, metric, method, len(choosing), choosing.batch_size, others, self._steps_away()
+        )
         contest.passes = self.runner.axis.passes
         self.runner.hold(CHOOSING, contest, self.settings, self.choosing)
         self.forwards += contest.forwards
         return contest
+
+    def _steps_away(self) -> dict[str, int]:
+        """How many swept values each setting is from the original, on both axes together where there are two."""
+        numbers = {name: _numbers(value) for name, value in self.values.items()}
+        scales = [sorted(set(axis)) for axis in zip(*numbers.values(), strict=True)]
+        places = {
+            name: [scale.index(number) for scale, number in zip(scales, of_setting, strict=True)]
+            for name, of_setting in numbers.items()
+        }
+        return {
+            name: sum(abs(here - there) for here, there in zip(place, places[ORIGINAL], strict=True))
+            for name, place in places.items()
+        }
 
     def _measure(self, phase: str, names: Sequence[str], batches: Samples) -> dict[str, Scores]:
         measurement = Measurement(names, len(batches))

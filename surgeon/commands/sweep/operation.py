@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
 from surgeon.commands.sweep.investigation import Investigation, Question
-from surgeon.commands.sweep.settings import ALPHA, Swept
+from surgeon.commands.sweep.settings import Swept
+from surgeon.commands.sweep.sweepable import axes_but_the_prior, combined, make_sweepable
 from surgeon.core.atomic import check_destination
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
 from surgeon.data.stratified import halves
-from surgeon.layers.surgical import surgical_layers
-from surgeon.measuring.axes import AlphaAxis, Axis, LambdaAxis, Pair, has_alpha
+from surgeon.measuring.axes import AlphaAxis, kept_if_it_fails
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
-from surgeon.measuring.option_axis import OptionAxis
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, prepare
 from surgeon.measuring.prior_axis import PriorAxis
-from surgeon.measuring.product_axis import ProductAxis, SingleAxis
 from surgeon.measuring.runner import Runner
-from surgeon.measuring.values import MOST_VALUES
 from surgeon.metrics import metrics
 from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
@@ -40,13 +36,15 @@ from surgeon.report.sweep import sweep_page, sweep_picture
 from surgeon.results import Learning, Method, Sweep
 from surgeon.results.steps import figures_of, images_of, swept
 from surgeon.surgery.apply import current_plan
-from surgeon.surgery.branches import how_to_mix, settings_of
-from surgeon.surgery.plan import Rewrite, RewriteRequest, resolve_plan
-from surgeon.surgery.proof import rewrite, state_sha256
+from surgeon.surgery.branches import settings_of
+from surgeon.surgery.plan import Rewrite
+from surgeon.surgery.proof import state_sha256
 from surgeon.surgery.temperature import set_temperature, temperature_of
 
 PICTURE, JOURNAL, CHECKPOINT = "curves.png", "journal.jsonl", "checkpoint"
 ORDER_SEED = 0
+FEW_TO_ESTIMATE = 64
+"""Statistics of fewer images are noisy."""
 
 
 @dataclass(frozen=True)
@@ -81,97 +79,62 @@ class SweepRequest:
 
 
 def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, images: ImageSet | None = None) -> Sweep:
-    """Find the best setting, say whether the gain is real, and write what was found."""
+    """Find the best setting, say whether the gain is real, and write what was found.
+
+    If that fails, the network has the settings and the statistics that it had.
+    """
     processes = Processes.launched()
     if request.output is not None:
         check_output(request.output, request.overwrite)
     parts = _parts(request, images)
-    choosing, confirming = parts.images, parts.held_back
-    estimating = None
+    choosing, estimating, confirming = parts.images, None, parts.held_back
     if PriorAxis.name in request.axes:  # statistics are from images that no figure is of
         estimating, choosing = (choosing.subset(half) for half in halves(choosing.labels))
-    if rewritten := [name for name in request.axes if name not in (LambdaAxis.name, PriorAxis.name)]:
-        make_sweepable(loaded, rewritten, request.layers)
-    task = prepare(loaded, request.inference, choosing)
-    metric = metrics[request.metric]
-    prior = None if estimating is None else PriorAxis(task, estimating, request.axes[PriorAxis.name], request.layers)
-    axis, values = _axis_and_values(task.model, request, prior)
-    journal = None
-    if (folder := request.output) is not None:
-        used = [part for part in (choosing, confirming, estimating) if part is not None]
-        journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, used))
-    runner = Runner(task.model, axis, task.inference, processes, journal, progress)
-    question = Question(values, metric, request.method, request.learn, request.force)
-    held_back = task.batches(confirming) if confirming is not None else None
+    make_sweepable(loaded, request.axes, request.layers)
     before = settings_of(loaded.model)
-    sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
-        model=loaded.name,
-        rewrites=current_plan(task.model).summary(),
-        data=request.inference.data,
-        split=task.image_set.split,
-        warnings=parts.warnings,
-        preprocessing=task.preprocessing,
-        tta=request.inference.tta,
-        views=task.view_count,
-        device=str(task.device),
-        precision=task.precision,
-    )
-    loaded.note(swept(sweep, changed=settings_of(loaded.model) != before))
-    if prior is not None and sweep.kept == sweep.best and math.isfinite(prior.value):
-        loaded.note(prior.step(images_of(request.inference.data, task.image_set.split, prior.images)))
+    task = prepare(loaded, request.inference, choosing)
+    axes = axes_but_the_prior(task.model, request.axes, request.mix_logits)
+    prior = None
+    with ExitStack() as kept:
+        kept.enter_context(kept_if_it_fails(*axes.values()))
+        if estimating is not None:
+            for other in axes.values():  # the statistics must not depend on where the network happens to be
+                other.set(other.original)
+            prior = PriorAxis(task, estimating, request.axes[PriorAxis.name], request.layers, progress)
+            kept.enter_context(kept_if_it_fails(prior))
+            axes[prior.name] = prior
+        axis, values = combined(axes, request.axes)
+        journal = None
+        if (folder := request.output) is not None:
+            used = [part for part in (choosing, confirming, estimating) if part is not None]
+            journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, used))
+        runner = Runner(task.model, axis, task.inference, processes, journal, progress)
+        runner.bad |= dict.fromkeys(prior.bad if prior is not None else ())
+        question = Question(values, metrics[request.metric], request.method, request.learn, request.force)
+        held_back = task.batches(confirming) if confirming is not None else None
+        sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
+            model=loaded.name,
+            rewrites=current_plan(task.model).summary(),
+            data=request.inference.data,
+            split=task.image_set.split,
+            estimating_images=0 if prior is None else prior.images,
+            warnings=(*parts.warnings, *_warnings_of(prior)),
+            preprocessing=task.preprocessing,
+            tta=request.inference.tta,
+            views=task.view_count,
+            device=str(task.device),
+            precision=task.precision,
+        )
+    step = prior.step(images_of(sweep.data, sweep.split, prior.images)) if prior is not None else None
+    loaded.note(swept(sweep, changed=settings_of(loaded.model) != before or step is not None))
+    if step is not None:
+        loaded.note(step)
     return processes.only_first(lambda: _write(sweep, loaded, request)) or sweep
 
 
 def check_output(folder: Path, overwrite: bool) -> None:
     """Refuse a folder that holds something else than a sweep, before any work is done."""
     check_destination(folder, overwrite or (folder / JOURNAL).exists())
-
-
-def _axis_and_values(
-    model: nn.Module, request: SweepRequest, prior: PriorAxis | None
-) -> tuple[Axis, tuple[float, ...] | tuple[Pair, ...]]:
-    first, *others = (
-        prior if prior is not None and name == prior.name else _axis(model, name, values, request.mix_logits)
-        for name, values in request.axes.items()
-    )
-    if (second := request.second) is None:
-        return first, request.values
-    both = ProductAxis(first, *others)
-    pairs = both.pairs(request.values, second.values)
-    if len(pairs) > MOST_VALUES:
-        raise SurgeonError(
-            f"{request.axis} and {second.axis} make {len(pairs):,} pairs of values, more than {MOST_VALUES:,}.",
-            "Sweep fewer values at once.",
-        )
-    return both, pairs
-
-
-def _axis(model: nn.Module, name: str, values: tuple[float, ...], mix_logits: bool) -> SingleAxis:
-    if name == AlphaAxis.name:
-        return AlphaAxis(model)
-    if name == LambdaAxis.name:
-        return LambdaAxis(model, how_to_mix(mix_logits))
-    axis = OptionAxis(model, *name.split("."))
-    axis.check(values)
-    return axis
-
-
-def make_sweepable(loaded: LoadedModel, axes: Sequence[str], layers: str | None) -> None:
-    """Rewrite the BatchNorm layers so that they have what is swept, unless some are rewritten already."""
-    present = {name for layer in surgical_layers(loaded.model).values() for name in layer.rewrites}
-    missing: list[str] = []
-    for axis in axes:
-        name = ALPHA if axis == AlphaAxis.name else axis.partition(".")[0]
-        if name in present or (axis == AlphaAxis.name and has_alpha(loaded.model)):
-            if layers is not None:
-                raise SurgeonError(
-                    f"{loaded.name} has {name} layers already, so --layers has nothing to say.",
-                    "Convert the original network with --layers instead.",
-                )
-        elif name not in missing:
-            missing.append(name)
-    if missing:
-        rewrite(loaded, resolve_plan(loaded.model, [RewriteRequest(name=name) for name in missing], layers))
 
 
 def _parts(request: SweepRequest, given: ImageSet | None) -> Choosing:
@@ -190,6 +153,12 @@ def _parts(request: SweepRequest, given: ImageSet | None) -> Choosing:
             )
     held_back = _shuffled(parts.held_back) if parts.held_back is not None else None
     return replace(parts, images=_shuffled(parts.images), held_back=held_back)
+
+
+def _warnings_of(prior: PriorAxis | None) -> tuple[str, ...]:
+    if prior is None or prior.images >= FEW_TO_ESTIMATE:
+        return ()
+    return (f"Statistics of {count(prior.images, 'image')} are noisy: {2 * FEW_TO_ESTIMATE} to choose on give enough.",)
 
 
 def _shuffled(images: ImageSet) -> ImageSet:
