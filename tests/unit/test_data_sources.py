@@ -190,7 +190,7 @@ def test_files_named_for_splits_of_any_name(tmp_path: Path) -> None:
     for split, labels in {"photo": [0, 1], "art_painting": [2, 2, 1]}.items():
         write(table(labels), tmp_path / "pets" / f"{split}-00000-of-00001.parquet")
     assert list(open_data(str(tmp_path / "pets"), "art_painting").labels) == [2, 2, 1]
-    with pytest.raises(SurgeonError, match="art_painting and photo|photo and art_painting"):
+    with pytest.raises(SurgeonError, match="art_painting"):
         open_data(str(tmp_path / "pets"), "sketch")
     write(table([0]), tmp_path / "pets" / "more.parquet")
     with pytest.raises(SurgeonError, match="one of: train"):
