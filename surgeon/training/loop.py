@@ -227,7 +227,7 @@ class Trainer:
         if self._anywhere(bool(broken)):
             epoch, step = divmod(self.step - 1, self.steps_per_epoch)
             raise SurgeonError(
-                f"Weights are infinite or no numbers after epoch {epoch + 1}, step {step + 1}.",
+                f"Weights are infinite or NaN after epoch {epoch + 1}, step {step + 1}.",
                 self._advice(),
                 ExitCode.FAILED,
             )
