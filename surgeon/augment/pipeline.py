@@ -74,6 +74,10 @@ def build_augmentation(specs: Sequence[str], preprocessing: Preprocessing, crop:
 def mixer(*specs: str, classes: int) -> BatchOperation:
     """Mixes and other batch augmentations for a training loop of one's own.
 
+    Args:
+        specs: As after `--augment`.
+        classes: How many classes the soft targets have.
+
     What it makes is called with images (N, C, H, W), labels and a generator or None, and answers images
     and soft targets. Labels are class numbers (N,) or shares (N, classes). Images are floats; integers
     only for what does not average them, and raised for with `SurgeonError` by what does.

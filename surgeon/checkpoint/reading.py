@@ -99,8 +99,10 @@ def folder_of(path: str | Path) -> Path:
 def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
     """The converted network of a checkpoint, in evaluation mode, with its plan as `model.surgery`.
 
-    `path` is a folder, or `hf-hub:OWNER/NAME`. A network that neither timm nor torchvision can build is passed
-    as `model`, unconverted; it is converted and filled in place.
+    Args:
+        path: A folder, or `hf-hub:OWNER/NAME`.
+        model: The unconverted network, if neither timm nor torchvision can build it; it is converted and filled in
+            place.
     """
     return load_checkpoint(folder_of(path), model).model
 

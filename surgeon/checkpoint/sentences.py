@@ -27,8 +27,6 @@ from surgeon.models.history import (
     Tested,
 )
 
-"""Metrics that are shown in percent, and their differences in points."""
-
 
 def in_sentences(history: Iterable[Step]) -> tuple[str, ...]:
     """One text for every step, in order; what an author or an earlier surgeon said, sentence by sentence."""

@@ -40,7 +40,7 @@ class Pictures:
     preprocessing: Preprocessing
     shown: int
     unreadable: tuple[str, ...] = ()
-    """What was come across and left out."""
+    """Images that cannot be read and were left out."""
 
     @property
     def targets(self) -> Tensor:

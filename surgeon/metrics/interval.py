@@ -54,7 +54,7 @@ class PairedComparison:
     @property
     def within_noise(self) -> bool:
         """Whether the interval leaves open which of the two is better."""
-        return self.low <= 0 <= self.high
+        return not (self.low > 0 or self.high < 0)  # an interval that is not a number leaves it open
 
 
 def proportion_interval(correct: int, images: int) -> Interval:

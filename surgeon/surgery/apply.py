@@ -34,11 +34,16 @@ def convert(
 ) -> nn.Module:
     """Rewrite the BatchNorm layers of any network, or insert units, and return it with its plan as `model.surgery`.
 
-    A rewrite or insert is written `name` or `name:key=value,key=value`; the options of a single one may be
-    keywords instead. The given model is left as it is unless `inplace`. Every rewritten layer is checked
-    against the original at the rewrite's identity setting. `layers` is a pattern of the names of those to
-    rewrite. `inputs` are example inputs, which show where units stand, and whether the network calls the
-    rewritten layers; for the former a network of timm's, or one that surgeon opened, needs none.
+    Every rewritten layer is checked against the original at the rewrite's identity setting.
+
+    Args:
+        model: Any network; it is left as it is unless `inplace`.
+        rewrites: Rewrites and inserts, each written `name` or `name:key=value,key=value`.
+        layers: A pattern of the names of the layers to rewrite.
+        inputs: Example inputs, which show where units stand, and whether the network calls the rewritten layers;
+            for the former a network of timm's, or one that surgeon opened, needs none.
+        inplace: Change the given network instead of a copy.
+        options: Of a single rewrite or insert, as keywords.
 
     Examples:
         >>> convert(model, "ghost", size=16)

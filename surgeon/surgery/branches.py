@@ -50,6 +50,10 @@ def split_layers(model: nn.Module) -> dict[str, SurgicalNorm]:
 def branch(model: nn.Module, name: str) -> Iterator[None]:
     """Within this block the network takes one branch: `main`, `aux`, or `halves` of each batch.
 
+    Args:
+        model: A network with split layers.
+        name: `halves` sends the first half of each batch through `main` and the second through `aux`.
+
     Examples:
         >>> with surgeon.branch(model, "halves"):
         ...     logits = model(torch.cat([weak_images, strong_images]))
@@ -109,7 +113,10 @@ class MixBranches:
 def mix_branches(model: nn.Module, share: float | None, mixing: Mixing | str = Mixing.PROBABILITIES) -> None:
     """Let predictions take a share of the auxiliary branch from now on; None or 0: the main branch alone.
 
-    The probabilities of both are averaged, or with `mixing="logits"` their logits.
+    Args:
+        model: A network with split layers.
+        share: Of the auxiliary branch, from 0 to 1.
+        mixing: What is averaged: `"probabilities"` or `"logits"`.
     """
     if share is not None:
         _check_share(share)
@@ -150,7 +157,12 @@ def prediction_by(model: nn.Module) -> str | None:
 
 
 def merge_branches(model: nn.Module, share: float) -> nn.Module:
-    """Fold both branches into one, in place: its scale and shift lie between those of the two."""
+    """Fold both branches into one, in place: its scale and shift lie between those of the two.
+
+    Args:
+        model: A network with split layers.
+        share: Of the auxiliary branch, from 0 to 1.
+    """
     _check_share(share)
     layers = split_layers(model)
     for name, layer in layers.items():

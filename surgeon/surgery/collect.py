@@ -18,7 +18,11 @@ def collect_statistics(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
     """Average the statistics of the batches into every layer that has none, in place.
 
     That is BatchNorm with track_running_stats=False, and GroupNorm once it has been converted.
-    A batch is the model's input, or a tuple or list that starts with it. Weights stay as they are.
+    Weights stay as they are.
+
+    Args:
+        model: The network.
+        batches: Each is the network's input, or a tuple or list that starts with it.
     """
     layers = [cast("SurgicalNorm", module) for module in model.modules() if _lacks_statistics(module)]
     if not layers:

@@ -59,7 +59,9 @@ def gated_layers(model: nn.Module) -> dict[str, Gates]:
 def gate_usage(model: nn.Module, batches: Iterable[Any]) -> dict[str, GateUsage]:
     """Evaluate a network on batches and tell how much each mode of each layer was used; nothing in it changes.
 
-    A batch is the model's input, or a tuple or list that starts with it.
+    Args:
+        model: A network with layers that divide their inputs among modes.
+        batches: Each is the network's input, or a tuple or list that starts with it.
     """
     gated = gated_layers(model)
     counts = {name: _Count() for name in gated}

@@ -74,8 +74,11 @@ class Inspection(BaseModel):
 def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | None = None) -> Inspection:
     """Report on each norm layer: its kind, what is fused into it, its rewrites and its statistics' health.
 
-    With example inputs it also says of each layer whether a path without another norm leads from it to the
-    output. `name` is what the report calls the network.
+    Args:
+        model: Any network.
+        name: What the report calls it.
+        inputs: Example inputs. With them the report also says of each layer whether a path without another norm
+            leads from it to the output.
     """
     layers = list(adapters.norm_layers(model))
     open_layers = layers_with_norm_free_path(model, [layer.module for layer in layers], inputs)

@@ -222,12 +222,12 @@ class Trainer:
         )
 
     def _refuse_broken_weights(self) -> None:
-        """Weights that are no numbers must not replace the last good state, nor become a snapshot."""
+        """NaN or infinite weights must not replace the last good state, nor become a snapshot."""
         broken = [name for name, tensor in self.model.state_dict().items() if not tensor.isfinite().all()]
         if self._anywhere(bool(broken)):
             epoch, step = divmod(self.step - 1, self.steps_per_epoch)
             raise SurgeonError(
-                f"Weights are infinite or no numbers after epoch {epoch + 1}, step {step + 1}.",
+                f"Weights are infinite or NaN after epoch {epoch + 1}, step {step + 1}.",
                 self._advice(),
                 ExitCode.FAILED,
             )

@@ -452,7 +452,7 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
     monkeypatch.setattr(loop.Trainer, "_take_step", spoil)
     outcome = invoke(*QUICK, "-o", tmp_path / "run")
     assert outcome.code == 1
-    assert "Weights are infinite or no numbers after epoch 2, step 4. The last good" in outcome.stderr
+    assert "Weights are infinite or NaN after epoch 2, step 4. The last good" in outcome.stderr
     assert state.load_state(tmp_path / "run").step == 4  # type: ignore[union-attr]
     monkeypatch.undo()
     assert "other settings: seed" in refusal(*QUICK, "--seed", 5, "-o", tmp_path / "run", "--resume")

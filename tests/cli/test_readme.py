@@ -113,11 +113,13 @@ def test_every_rewrite_and_insert_has_a_page_with_its_options() -> None:
 def test_everything_that_can_be_added_in_one_file(tmp_path: Path) -> None:
     """In a process of their own: what they register would stay in this one."""
     for name, program in zip(
-        ("clipped", "scaled_noise", "dimmed", "sure_mistakes", "darker"), blocks(EXTENDING, "python"), strict=True
+        ("clipped", "scaled_noise", "dimmed", "halves", "sure_mistakes", "darker"),
+        blocks(EXTENDING, "python"),
+        strict=True,
     ):
         (tmp_path / f"{name}.py").write_text(program)
     use = """
-import clipped, darker, dimmed, scaled_noise, sure_mistakes, torch, surgeon
+import clipped, darker, dimmed, halves, scaled_noise, sure_mistakes, torch, surgeon
 from PIL import Image
 from surgeon.augment.pipeline import build_augmentation
 from surgeon.models.sources import Preprocessing
@@ -126,6 +128,8 @@ print(surgeon.convert(network, "clipped", limit=1.0))
 print(surgeon.convert(network, "scaled-noise:site=1", inputs=(torch.randn(2, 3, 8, 8),)))
 (dim,) = build_augmentation(["dimmed:least=0.2"], Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,))).image
 assert dim(Image.new("L", (8, 8), 200)).getpixel((0, 0)) < 200
+images, targets = surgeon.mixer("halves", classes=2)(torch.eye(2)[:, None, :, None], torch.tensor([0, 1]), None)
+assert images[:, 0, :, 0].tolist() == [[1, 1], [0, 0]] and targets.tolist() == [[0.5, 0.5]] * 2
 logits = torch.tensor([[9.0, 0, 0], [0, 9.0, 0], [0.1, 0, 0]])
 network = torch.nn.Identity()
 assert surgeon.evaluate(network, [(logits, torch.tensor([0, 0, 1]))]).value("sure-mistakes") == 1 / 3

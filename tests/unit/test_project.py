@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -54,6 +55,15 @@ def test_deprecations_are_errors_and_every_exception_has_its_date() -> None:
     exceptions = [line for line in filters if line.startswith('"ignore:') and not line.startswith('"ignore::')]
     assert len(exceptions) < 6
     assert all(re.search(r"# \d{4}-\d\d-\d\d", line) for line in exceptions)
+
+
+def test_every_public_function_lists_its_arguments() -> None:
+    functions = {name: found for name in surgeon.__all__ if inspect.isfunction(found := getattr(surgeon, name))}
+    assert len(functions) > 10
+    for name, function in functions.items():
+        text = inspect.getdoc(function) or ""
+        missing = [argument for argument in inspect.signature(function).parameters if f"    {argument}: " not in text]
+        assert not missing, name
 
 
 def test_every_room_of_the_package_is_in_the_import_contract() -> None:

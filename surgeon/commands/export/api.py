@@ -27,11 +27,15 @@ def export(
 ) -> Export:
     """Write any network for programs that do not know surgeon, and compare what was written with it.
 
-    `to` is `"onnx"` or `"torch-export"`, for which `path` is a file, or `"timm"`, for which it is a folder:
-    only timm's architectures that are plain at inference. `inputs` holds one batch of two images or more; a
-    network of timm's, or one that surgeon opened, needs none. `fold` folds BatchNorm into the convolutions
-    before it where that is exact. The network itself is left as it is; a copy is exported in evaluation
-    mode, on the CPU and in float32.
+    The network itself is left as it is; a copy is exported in evaluation mode, on the CPU and in float32.
+
+    Args:
+        model: Any network.
+        path: A file; for `"timm"` a folder.
+        to: `"onnx"`, `"torch-export"`, or `"timm"`: only timm's architectures that are plain at inference.
+        inputs: One batch of two images or more; a network of timm's, or one that surgeon opened, needs none.
+        fold: Fold BatchNorm into the convolutions before it where that is exact.
+        overwrite: Replace what is there.
 
     Examples:
         >>> surgeon.export(model, "out/mine.onnx", to="onnx", inputs=(images,))

@@ -45,8 +45,22 @@ def finetune(
 ) -> FineTuning:
     """What `surgeon finetune` does, with any key of a recipe as a keyword.
 
-    `model`, `data` and `recipe` are what the command takes; `output` is the folder of the run. The options
-    that are not keys of a recipe have the meaning that they have there.
+    Args:
+        model: A name or a checkpoint folder, as the command takes it.
+        data: Images to train on, as the command takes them.
+        output: The folder of the run.
+        recipe: A file, or the name of a recipe.
+        weights: A file of local weights.
+        pretrained: Start from pretrained weights, not from random ones.
+        resume: Go on with the run in `output`.
+        overwrite: Replace the run in `output`.
+        force: Store chosen settings even if their gain may be noise.
+        workers: Processes that decode and augment; 0: only this one.
+        limit: Train on a stratified subset of so many images.
+        skip_bad: Leave out images that cannot be read.
+        device: `cuda`, `mps` or `cpu`; by default the fastest.
+        track: A tool that Accelerate logs to: `tensorboard`, `wandb`…
+        changes: Any key of a recipe.
 
     Examples:
         >>> result = surgeon.finetune("resnet50", "path/to/folder", "runs/mine", epochs=20, bn="ghost:size=16")

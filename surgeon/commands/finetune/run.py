@@ -236,7 +236,7 @@ class Run:
         return batches(images, self.preprocessing, images_at_once(self.preprocessing.input_size), workers, skip_bad)
 
     def unreadable_validation(self) -> tuple[str, ...]:
-        """The validation images that are left out; a resumed run may not have come across them itself."""
+        """The validation images that are left out; a resumed run may not have met them itself."""
         loader = self._validation_batches(skip_bad=True)
         deque(loader, maxlen=0)
         return tuple(loader.bad)

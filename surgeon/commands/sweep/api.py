@@ -51,6 +51,16 @@ def sweep(
     `learn=["per-layer"]` also fits one alpha per layer (or `"per-channel"`), which needs images to confirm
     on; the loader then is gone through several times, and has to give the same batches each time.
 
+    Args:
+        model: Any network that classifies images.
+        loader: The images to choose on.
+        alphas: Numbers, or `first:last:how many`.
+        metric: What the best is chosen by.
+        method: `"grid"` or `"race"`.
+        learn: `"per-layer"`, `"per-channel"` or both.
+        confirm_on: Other images, on which the gain is measured.
+        force: Keep the best setting even if its gain may be noise.
+
     Examples:
         >>> result = surgeon.sweep(model, validation_loader, alphas=[0, 0.02, 0.05], confirm_on=test_loader)
         >>> result.chosen, result.summary

@@ -117,7 +117,11 @@ def exchange_in_training(unit: MomentExchange, x: Tensor) -> Tensor:
 
 
 def exchange_unit(model: nn.Module) -> MomentExchange:
-    """The MoEx unit of a network, which says what each training step exchanged: `unit.last`."""
+    """The MoEx unit of a network, which says what each training step exchanged: `unit.last`.
+
+    Args:
+        model: A network into which `moex` was inserted.
+    """
     units = [module for module in model.modules() if isinstance(module, MomentExchange)]
     if len(units) != 1:
         raise SurgeonError(

@@ -30,6 +30,13 @@ def exchanged_loss(
     With CutMix in the same step one permutation drives both. An example is then cut from i and its
     partner, and takes the moments of its partner, which is itself cut from the partner and the partner's
     partner: three labels. For one `kept` per example the criterion must not average (reduction="none").
+
+    Args:
+        criterion: The loss of logits and labels.
+        logits: Of the batch.
+        targets: The labels of the batch before anything was exchanged.
+        exchange: What the step exchanged, `unit.last`; None if nothing.
+        cutmix: What CutMix did to the same batch.
     """
     if exchange is not None and cutmix is not None and not torch.equal(*_on_one_device(exchange, cutmix)):
         raise ValueError("MoEx and CutMix of one step need one permutation: set the unit's `permutation` to CutMix's")
