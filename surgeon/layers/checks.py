@@ -29,7 +29,13 @@ def check_dimensions(x: Tensor, accepted: tuple[int, ...] | None) -> None:
 def check_alpha(alpha: float | Sequence[float], channels: int) -> None:
     """Refuse what is no weight: the variance would be negative, or everything NaN."""
     values = alpha if isinstance(alpha, Sequence) else [alpha]
-    wrong = [value for value in values if not 0 <= value <= 1]  # NaN is neither
+    try:
+        wrong = [value for value in values if not 0 <= value <= 1]  # NaN is neither
+    except (TypeError, ValueError, RuntimeError):  # of None, of arrays, of tensors
+        raise SurgeonError(
+            f"alpha is a number or a list of numbers, one per channel, not {type(alpha).__name__}.",
+            "Tensors and arrays become lists with .tolist().",
+        ) from None
     if wrong:
         raise SurgeonError(f"alpha is a weight from 0 to 1, not {wrong[0]}.")
     if isinstance(alpha, Sequence) and len(alpha) != channels:

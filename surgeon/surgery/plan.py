@@ -250,6 +250,7 @@ def resolve_plan(model: nn.Module, requests: Sequence[RewriteRequest], layers: s
 
 def _candidates(model: nn.Module, requests: Sequence[RewriteRequest]) -> list[NormLayer]:
     from surgeon.surgery import adapters
+    from surgeon.surgery.references import about_unregistered
 
     batch_norms = adapters.batch_norm_layers(model)
     if batch_norms:
@@ -258,6 +259,10 @@ def _candidates(model: nn.Module, requests: Sequence[RewriteRequest]) -> list[No
     possible = norms_with(lambda config: config.takes_group_norm)
     if group_norms and all(request.name in possible for request in requests):
         return group_norms
+    if hidden := about_unregistered(model):
+        raise SurgeonError(
+            f"This network has no BatchNorm layer that can be rewritten. {hidden}.", "Register its layers as parts."
+        )
     kinds: dict[str, int] = {}
     for layer in adapters.norm_layers(model):
         kinds[layer.kind] = kinds.get(layer.kind, 0) + 1

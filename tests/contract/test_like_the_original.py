@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -108,6 +110,14 @@ def test_alpha_is_a_weight(value: float) -> None:
             layer.set_alpha(alpha)
     with pytest.raises(SurgeonError, match="3 channels"):
         layer.set_alpha([0.1, 0.2])
+    assert layer.constant_alpha == 0.1
+
+
+@pytest.mark.parametrize("alpha", [torch.tensor([0.1, 0.2, 0.3]), np.array([0.1, 0.2, 0.3]), "0.1", None])
+def test_an_alpha_that_is_neither_a_number_nor_a_list_is_refused(alpha: Any) -> None:
+    layer = convert(nn.BatchNorm2d(3), "example-weighted:alpha=0.1")
+    with pytest.raises(SurgeonError, match=f"a number or a list .*, not {type(alpha).__name__}"):
+        layer.set_alpha(alpha)
     assert layer.constant_alpha == 0.1
 
 

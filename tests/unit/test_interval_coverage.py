@@ -9,6 +9,7 @@ import importlib.util
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +18,8 @@ import pytest
 import torch
 
 from surgeon.measuring.comparison import gain_of_temperature
-from surgeon.metrics import ImageScores, Metric, Scores, group_of, metrics
+from surgeon.metrics import ImageScores, Metric, PairedComparison, Scores, group_of, metrics
+from surgeon.metrics.interval import Interval, compare_images, figure_interval
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "interval_coverage.py"
 NOMINAL = 0.93
@@ -43,14 +45,43 @@ def least(samples: int) -> float:
 @pytest.mark.parametrize("size", [50, 200, 1000])
 def test_every_interval_contains_the_truth(simulation: ModuleType, size: int) -> None:
     """Of each pair of networks and of all pairs together, but for chance."""
-    pairs = simulation.PAIRS
-    found = [each for pair in pairs for each in simulation.coverages(pair, (size,), SAMPLES, images=20_000)]
+    assert not too_short(simulation, size)
+
+
+def too_short(simulation: ModuleType, size: int) -> list[tuple[str, str, dict[str, float]]]:
+    """By metric and kind of interval, the shares that are too small to be chance, by pair."""
+    pairs, found = simulation.PAIRS, []
+    rows = [each for pair in pairs for each in simulation.coverages(pair, (size,), SAMPLES, images=20_000)]
     for name in metrics:
-        rows = [each for each in found if each.metric == name]
         for kind in ("figure", "difference"):
-            shares = {each.pair: getattr(each, kind) for each in rows}
-            assert min(shares.values()) >= least(SAMPLES), (name, kind, shares)
-            assert sum(shares.values()) / len(shares) >= least(SAMPLES * len(shares)), (name, kind, shares)
+            shares = {each.pair: getattr(each, kind) for each in rows if each.metric == name}
+            mean = sum(shares.values()) / len(shares)
+            if min(shares.values()) < least(SAMPLES) or mean < least(SAMPLES * len(shares)):
+                found.append((name, kind, shares))
+    return found
+
+
+def test_intervals_that_are_too_short_by_a_third_are_noticed(
+    simulation: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every metric, at 50 or at 1,000 images: so the few samples of the test above are enough."""
+
+    def shortened(figure: float, low: float, high: float) -> Interval:
+        return Interval(figure - (figure - low) * 2 / 3, figure + (high - figure) * 2 / 3)
+
+    def of_figure(metric: Metric, images: ImageScores) -> Interval:
+        figure = metric.compute(images)
+        assert figure is not None
+        return shortened(figure, *figure_interval(metric, images))
+
+    def of_difference(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> PairedComparison:
+        compared = compare_images(metric, candidate, baseline)
+        low, high = shortened(compared.difference, compared.low, compared.high)
+        return replace(compared, low=low, high=high)
+
+    monkeypatch.setattr(simulation, "figure_interval", of_figure)
+    monkeypatch.setattr(simulation, "compare_images", of_difference)
+    assert {name for size in (50, 1000) for name, *_ in too_short(simulation, size)} == set(metrics)
 
 
 def by_the_normal_distribution(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> tuple[float, float]:

@@ -75,6 +75,13 @@ def test_a_layer_that_is_not_registered_is_named() -> None:
     assert type(model.others[0][0]) is nn.BatchNorm2d
 
 
+def test_a_network_whose_only_layers_are_not_registered_is_not_said_to_have_none() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 3, 1))
+    model[0].after = [nn.BatchNorm2d(3)]
+    with pytest.raises(surgeon.SurgeonError, match=r"does not register .*1 BatchNorm layer \(0\.after\[0\]\)"):
+        surgeon.convert(model, "ghost")
+
+
 class Doubled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return 2 * x
