@@ -13,7 +13,7 @@ from rich.table import Table
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
 from surgeon.cli.groups import ChoosingImages, Opening
-from surgeon.core.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.report.wording import figure, gain_text, short_gain_text
 
 if TYPE_CHECKING:
@@ -128,7 +128,9 @@ def sweep(
         axes.append(Swept(PRIOR_AXIS, parse_priors(prior, "--prior")))
     if share is not None:
         if axes:
-            raise SurgeonError("--lambda cannot be swept at once with others.", "Sweep one after the other.")
+            texts = {"--alpha": alpha, "--prior": prior, "--sweep": setting}
+            given = listing([*(name for name, text in texts.items() if text), "--lambda"])
+            raise SurgeonError(f"{given} cannot be swept at once.", "Sweep one after the other.")
         axes = [Swept(LAMBDA_AXIS, parse_values(share, "--lambda"))]
     first, *more = axes or [Swept(ALPHA_AXIS, parse_values("0:0.2:21", "--alpha"))]
     check_axes([first, *more])

@@ -44,6 +44,8 @@ def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = Fal
         return Decision(True, f"{setting} is stored: its gain is significant, {measured}.")
     if gain.better:
         why = f"the best of {tried} values may have its gain by chance on the images it was chosen on"
+        of_the_best = gain_text(widened(gain, tried)).removesuffix(", not significant")
+        measured = f"{label(gain.metric)} {of_the_best.replace('95%', f'95% for the best of {tried}')}"
     else:
         why = "its gain is not significant" if gain.within_noise else "it is worse"
     if force:
@@ -53,8 +55,13 @@ def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = Fal
 
 def is_beyond_noise(gain: Gain, tried: int = 1) -> bool:
     """Whether a gain is real, for the best of so many settings that were compared on the same images."""
-    reach = gain.difference - gain.low if gain.higher_is_better else gain.high - gain.difference
-    if not gain.better or not math.isfinite(reach):
-        return gain.better
+    return widened(gain, tried).better
+
+
+def widened(gain: Gain, tried: int) -> Gain:
+    """The gain with the interval that it has as the best of so many settings on the same images."""
     one, several = (NormalDist().inv_cdf(1 - ERROR / number) for number in (1, max(tried, 1)))
-    return abs(gain.difference) > reach * several / one
+    if not math.isfinite(gain.difference) or several == one:
+        return gain
+    low, high = (gain.difference + (end - gain.difference) * several / one for end in (gain.low, gain.high))
+    return gain.model_copy(update={"low": low, "high": high})

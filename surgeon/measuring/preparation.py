@@ -170,6 +170,18 @@ def batches_for(
     )
 
 
+def readable_images(network: PreparedNetwork, images: ImageSet) -> tuple[ImageSet, tuple[str, ...]]:
+    """The images that can be decoded, and the names of the others; bad ones that are not to be skipped stay in.
+
+    What statistics count for depends on the number of their images, which must be known before they are estimated.
+    """
+    if not network.request.skip_bad:
+        return images, ()
+    loader = batches_for([network], images)
+    good = [int(index) for batch in loader for index in batch.indices]
+    return (images.subset(good) if loader.bad else images), tuple(loader.bad)
+
+
 def open_images(request: InferenceRequest) -> ImageSet:
     """The images of a request, all or as many as it wants."""
     image_set = open_data(

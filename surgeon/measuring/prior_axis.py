@@ -12,7 +12,7 @@ from surgeon.core.progress import Progress, say_nothing
 from surgeon.data.images import ImageSet
 from surgeon.layers.statistics import Statistics
 from surgeon.measuring.axes import Value
-from surgeon.measuring.preparation import PreparedNetwork, batches_for
+from surgeon.measuring.preparation import PreparedNetwork, batches_for, readable_images
 from surgeon.measuring.shared_prefix import SharedPrefix
 from surgeon.models.history import Images, Recalibrated
 from surgeon.surgery.recalibration import Reestimation, reestimate, set_statistics, statistics_of
@@ -44,7 +44,7 @@ class PriorAxis:
     ) -> None:
         self.model, self.value = task.model, math.inf
         task = task.with_one_view()
-        images, self.bad = _readable(task, images)
+        images, self.bad = readable_images(task, images)
         self.images = len(images)
         before = statistics_of(self.model)
         self.statistics: dict[float, dict[str, Statistics]] = {math.inf: before}
@@ -92,15 +92,6 @@ class PriorAxis:
         layers = self.found[self.value].layers
         shift = sum(layer.mean_shift for layer in layers) / max(len(layers), 1)
         return Recalibrated(estimated_on=images, prior=self.value, layers=len(layers), mean_shift=shift)
-
-
-def _readable(task: PreparedNetwork, images: ImageSet) -> tuple[ImageSet, tuple[str, ...]]:
-    """The images that can be decoded, and the names of the others: how much the rest counts depends on its number."""
-    if not task.request.skip_bad:
-        return images, ()
-    loader = task.batches(images)
-    good = [int(index) for batch in loader for index in batch.indices]
-    return (images.subset(good) if loader.bad else images), tuple(loader.bad)
 
 
 def _batches(

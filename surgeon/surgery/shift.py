@@ -144,7 +144,10 @@ def _layer_shift(name: str, found: _Distances) -> LayerShift:
 
 def _judged(found: list[_Distances], usual: float) -> dict[str, Any]:
     """The distance over layers, each of which counts the same, and what it says."""
-    measured, noise, moved = (np.mean([getattr(one, part) for one in found], axis=0) for part in _Distances._fields[:3])
+    measured, noise, moved = (
+        np.mean(of_layers, axis=0)
+        for of_layers in zip(*((one.measured, one.noise, one.moved) for one in found), strict=True)
+    )
     distance, expected, largest = math.sqrt(measured[0]), math.sqrt(noise.mean()), math.sqrt(noise.max())
     excess = math.sqrt(max(measured[0] - noise.mean(), 0.0))
     spread = 1.96 * float(np.sqrt(moved).std())

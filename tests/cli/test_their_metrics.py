@@ -148,7 +148,7 @@ def test_their_option_is_swept_as_ours() -> None:
         (("--sweep", "example-weighted.alpa=0,1"), "Did you mean example-weighted.alpha?"),
         (("--sweep", "ghost"), "cannot try 'ghost'"),
         (("--sweep", "example-weighted.alpha=0,2"), "less than or equal to 1"),
-        (("--sweep", "example-weighted.alpha=0,0.1", "--alpha", "0,0.1"), "at once"),
+        (("--sweep", "example-weighted.alpha=0,0.1", "--alpha", "0,0.1"), "alpha is swept twice"),
         (("--tta", "crop:shift=3"), "The view 'crop' cannot take shift='3'"),
         (("--tta", "crop:shft=0.1"), "Did you mean shift?"),
         (("--tta", "flip:shift=0.1"), "The view 'flip' has no option"),

@@ -20,16 +20,20 @@ import pytest
 import torch
 from PIL import Image
 
+from surgeon.checkpoint import open_model
+from surgeon.data.digits import load_digits
 from surgeon.models.sources import load_model
 from tests.cli.running import done
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
-HELPERS = {"timing", "real_data"}
+HELPERS = {"timing", "real_data", "shift_tables"}
 LARGE = {
     "timm_models": "a longer study",
     "interval_coverage": "a longer study",
     "race_regret": "a longer study",
+    "shift_study": "a longer study",
+    "instance_aware": "a longer study",
     "cifar_alpha": "needs its arguments",
 }
 """What `make bench` leaves out."""
@@ -84,6 +88,27 @@ def test_instance_aware(
 ) -> None:
     sizes = {"IMAGES": 4, "CIFAR10": data, "RESNET20": weights, "leave_unless_there": lambda: None}
     assert "JPEG, quality 20" in ran(script("instance_aware", monkeypatch, **sizes), capsys)
+
+
+def test_shift_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("shift_study", monkeypatch, leave_unless_there=lambda: None)
+    loaded = open_model("digits-resnet8")
+    images = module.Images(*load_digits("test")).at(slice(60))
+    methods = [module.Method(), module.Method(prior=64), module.Method("example-weighted:alpha=0.1", 64, tent=True)]
+    trials = [
+        module.Trial("digits", kind, method, loaded.model, module.both_ways(images), 30, 30)
+        for kind in ("snow-1", "snow-2", module.CLEAN)
+        for method in methods
+    ]
+    monkeypatch.setattr(module, "STUDIES", {"tiny": lambda _: iter(trials)})
+    printed = []
+    for _ in range(2):  # the second one reads what the first has measured
+        monkeypatch.setattr(sys, "argv", ["shift_study.py", "tiny", "-o", str(tmp_path)])
+        module.main()
+        printed.append(capsys.readouterr().out)
+    assert printed[0].endswith(printed[1])
+    assert "| | all corruptions | severity 1 | severity 2 | none |" in printed[1]
+    assert len((tmp_path / "tiny.jsonl").read_text().splitlines()) == len(trials)
 
 
 def test_ghost_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

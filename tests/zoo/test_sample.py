@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 import surgeon
 from surgeon.layers.running import evaluate_once
 from surgeon.surgery import adapters, parity
-from tests.zoo.checks import check_architecture, randomise_norms
+from tests.zoo.checks import build_small, check_architecture, inputs_for, randomise_norms, source_of
 
 SAMPLE = [
     "resnet18",  # plain BatchNorm2d
@@ -38,9 +39,52 @@ SAMPLE = [
 ]
 
 
+RECALIBRATED = [
+    "resnet18",
+    "tf_efficientnet_lite0",
+    "mobilenetv3_small_050",
+    "levit_128s",
+    "efficientvit_m0",
+    "torchvision:lraspp_mobilenet_v3_large",
+    "torchvision:r3d_18",
+]
+
+
 @pytest.mark.parametrize("name", SAMPLE)
 def test_architecture(name: str, tmp_path: Path) -> None:
     check_architecture(name, tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("name", RECALIBRATED)
+def test_recalibrated_statistics_are_those_of_what_each_layer_then_gets(name: str) -> None:
+    """With all images in one batch and a prior of 0, the estimate is a fixed point of evaluation."""
+    source = source_of(name)
+    model = build_small(source).eval()
+    randomise_norms(model)
+    image = inputs_for(source, model)[0]
+    images = torch.randn(4, *image.shape[1:], generator=torch.Generator().manual_seed(2))
+    untouched = {key: value.clone() for key, value in model.state_dict().items()}
+    surgeon.recalibrate(model, [images], prior=math.inf)
+    assert all(torch.equal(value, untouched[key]) for key, value in model.state_dict().items())
+
+    surgeon.recalibrate(model, [images], prior=0)
+    distances: dict[str, float] = {}
+    for layer in adapters.batch_norm_layers(model):
+        layer.module.register_forward_pre_hook(
+            lambda module, inputs, name=layer.name: distances.update({name: _distance(module, inputs[0])})
+        )
+    evaluate_once(model, (images,))
+    assert distances
+    assert max(distances.values()) < 1e-3, distances
+
+
+def _distance(layer: nn.Module, x: torch.Tensor) -> float:
+    """Between the stored statistics of a layer and those of its input, in standard deviations."""
+    values = x.double().transpose(0, 1).flatten(1)
+    mean, var = values.mean(1), values.var(1, correction=0)
+    spread = (var + 1e-5).sqrt()
+    off = (layer.running_mean - mean).abs() / spread, ((layer.running_var + 1e-5).sqrt() / spread - 1).abs()
+    return float(torch.cat(off).max())
 
 
 def _frozen(model: nn.Module) -> nn.Module:

@@ -21,7 +21,14 @@ from surgeon.data.stratified import halves
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.engine import measure
 from surgeon.measuring.keeping import only_scores
-from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, open_images, prepare
+from surgeon.measuring.preparation import (
+    InferenceRequest,
+    PreparedNetwork,
+    batches_for,
+    open_images,
+    prepare,
+    readable_images,
+)
 from surgeon.metrics import Scores
 from surgeon.models.sources import LoadedModel
 from surgeon.report.folder import report_files
@@ -76,9 +83,7 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
     if request.collect:
         _make_collectable(loaded, request.layers)
     prepared = prepare(loaded, replace(request.task, tta=None), estimating)
-    bad: tuple[str, ...] = ()
-    if request.task.skip_bad:
-        estimating, bad = _readable(prepared, estimating)
+    estimating, bad = readable_images(prepared, estimating)
     original = copy.deepcopy(prepared.model)
 
     began = time.perf_counter()
@@ -146,13 +151,6 @@ def _source_images(loaded: LoadedModel, request: RecalibrationRequest) -> ImageS
     assert request.source is not None
     wanted = replace(request.task, data=request.source, split=None, where=(), labelled=True)
     return prepare(loaded, replace(wanted, tta=None)).image_set
-
-
-def _readable(prepared: PreparedNetwork, images: ImageSet) -> tuple[ImageSet, tuple[str, ...]]:
-    """The images that can be decoded, and the names of the others: how much the rest counts depends on its number."""
-    loader = batches_for([prepared], images)
-    good = [int(index) for batch in loader for index in batch.indices]
-    return (images if not loader.bad else images.subset(good)), tuple(loader.bad)
 
 
 class _Shown:
