@@ -41,7 +41,7 @@ def gain(difference: float, low: float, high: float, higher_is_better: bool = Tr
         (gain(-0.02, -0.03, -0.01), {}, False, "not stored: it is worse"),
         (gain(0.2, 0.1, 0.3, False), {}, False, "not stored: it is worse"),
         (gain(0.02, -math.inf, math.inf), {}, False, "not significant"),
-        (gain(0.02, 0.005, 0.035), {"tried": 20}, False, "95% for the best of 20: -0.31 to +4.31 points"),
+        (gain(0.02, 0.005, 0.035), {"tried": 20}, False, "95% for the best of 20: -0.31 to +4.31"),
         (gain(0.02, 0.012, 0.028), {"tried": 20}, True, "gain is significant"),
         (gain(-math.inf, -math.inf, -math.inf, False), {"tried": 20}, True, "gain is significant"),
         (gain(math.nan, -math.inf, math.inf), {}, False, "not significant"),
