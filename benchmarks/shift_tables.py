@@ -52,7 +52,7 @@ def _print(
                 continue
             mine = _by_image([rows[network, kind, method] for kind in kinds])
             # photos after adapting to another style are compared with photos
-            original = _by_image([rows[network, kind.partition(",")[0], ORIGINAL] for kind in kinds])
+            original = _by_image([rows[network, kind.partition(", adapted")[0], ORIGINAL] for kind in kinds])
             cells.append(cell(mine, original))
         print(f"| {method} | {' | '.join(cells)} |")
 

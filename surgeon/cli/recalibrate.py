@@ -34,7 +34,7 @@ def recalibrate(
         typer.Option(
             "--prior", metavar="N", help="Images that the old statistics count for: 0 forgets them, inf keeps."
         ),
-    ] = "256",
+    ] = "1024",
     layers: Annotated[
         str | None, typer.Option("--layers", metavar="SELECTOR", help="Only these layers, e.g. stem or 'layer[12].*'.")
     ] = None,
@@ -78,7 +78,7 @@ def recalibrate(
         raise SurgeonError(
             "--collect changes nothing but statistics, and --tent changes gamma and beta.", "Run two commands."
         )
-    if collect and number != _prior("256"):
+    if collect and number != _prior("1024"):
         raise SurgeonError("--prior weighs old statistics, and --collect is for layers that have none.")
     with loading():
         from surgeon.commands.recalibrate.operation import EntropyRequest, RecalibrationRequest, run_recalibration

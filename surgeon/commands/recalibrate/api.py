@@ -52,7 +52,7 @@ def recalibrate(
         lr: Its learning rate.
 
     Examples:
-        >>> result = surgeon.recalibrate(model, loader, prior=256)
+        >>> result = surgeon.recalibrate(model, loader)
         >>> result.images, [layer.mean_shift for layer in result.layers]
     """
     network = unwrapped(checked_network(model))
