@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from surgeon.conditions.corruption import Floats
 
 
-@corruption(
-    "gaussian-noise", Family.NOISE, small=(0.04, 0.06, 0.08, 0.09, 0.10), large=(0.08, 0.12, 0.18, 0.26, 0.38)
-)
+@corruption("gaussian-noise", Family.NOISE, small=(0.04, 0.06, 0.08, 0.09, 0.10), large=(0.08, 0.12, 0.18, 0.26, 0.38))
 def gaussian_noise(sigma: float, frame: Frame) -> Floats:
     """Independent Gaussian noise on every pixel and channel."""
     from surgeon.conditions.kernels.drawing import normals
