@@ -19,7 +19,7 @@ SIDE = 1024
 REDUCED = 0.2
 """How large the texture is for images of 32 pixels."""
 BRIGHTNESS = (95.0, 220.0)
-DEVIATION = (14.0, 38.0)
+DEVIATION = (13.0, 35.0)
 TINT = (-19.0, 4.0, 15.0)
 """What is added to red, green and blue."""
 
@@ -69,8 +69,7 @@ def _full_texture() -> Floats:
 
     def noise(spectrum: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
         white = np.fft.rfft2(generator.standard_normal((SIDE, SIDE)))
-        field = np.fft.irfft2(white * spectrum, (SIDE, SIDE))
-        return (field - field.mean()) / field.std()
+        return _standard(np.fft.irfft2(white * spectrum, (SIDE, SIDE)))
 
     ridges = -np.abs(noise(np.exp(-((distance / 0.05) ** 2)) * distance))
     needles = np.zeros((SIDE, SIDE))
@@ -83,4 +82,5 @@ def _full_texture() -> Floats:
 
 
 def _standard(field: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
-    return (field - field.mean()) / field.std()
+    found: np.typing.NDArray[np.float64] = (field - field.mean()) / field.std()
+    return found
