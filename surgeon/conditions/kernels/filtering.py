@@ -78,10 +78,7 @@ def _gaussian(sigma: float, truncate: float, axis: int) -> tuple[Places, Floats]
 
 def gaussian_weights(along: npt.NDArray[np.int_], sigma: float) -> Floats:
     """A Gaussian at some places, with sum 1."""
-    if sigma == 0:
-        weights = (along == 0).astype(np.float64)
-    else:
-        weights = np.exp(-(along**2) / (2 * sigma**2))
+    weights = np.exp(-(along**2) / (2 * sigma**2)) if sigma else (along == 0).astype(np.float64)
     normalised: Floats = (weights / weights.sum()).astype(np.float32)
     return normalised
 
