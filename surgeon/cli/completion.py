@@ -19,7 +19,13 @@ def _registered(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
-norms, inserts, augments, metrics, views = map(_registered, ("norms", "inserts", "augments", "metrics", "views"))
+norms, inserts, augments = map(_registered, ("norms", "inserts", "augments"))
+metrics, views, conditions = map(_registered, ("metrics", "views", "conditions"))
+
+
+def previewed(incomplete: str) -> list[str]:
+    """Augmentations and conditions; some of both are called the same."""
+    return sorted({*augments(incomplete), *conditions(incomplete)})
 
 
 def models(incomplete: str) -> list[str]:
