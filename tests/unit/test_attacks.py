@@ -350,6 +350,13 @@ def test_wrong_options_get_a_sentence(spec: str, says: str) -> None:
     assert says in caught.value.message
 
 
+def test_steps_are_in_proportion_to_eps_unless_given() -> None:
+    lengths = {spec: ask([spec])[0].config.length for spec in ("pgd", "pgd:eps=12/255", "spsa:step=0.01", "pgd:eps=0")}
+    assert lengths == pytest.approx(
+        {"pgd": 0.0078, "pgd:eps=12/255": 0.0122, "spsa:step=0.01": 0.01, "pgd:eps=0": 0}, abs=1e-4
+    )
+
+
 def test_distances_may_be_fractions() -> None:
     assert [each.name for each in ask(["pgd:eps=8/255,step=2/255", "pgd:step=0.007843,eps=0.031373"])] == [
         "pgd:eps=0.031373,step=0.007843"
