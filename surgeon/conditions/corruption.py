@@ -52,7 +52,7 @@ class Frame:
     @property
     def side(self) -> int:
         """The shorter one, in pixels."""
-        return min(self.pixels.shape[:2])
+        return int(min(self.pixels.shape[:2]))
 
     @property
     def small(self) -> bool:

@@ -24,7 +24,7 @@ def fog(parameters: tuple[float, float], frame: Frame) -> Floats:
 
     strength, decay = parameters
     brightest = frame.pixels.max() / 255
-    fractal = plasma(frame.generator, *frame.pixels.shape[:2], decay)
+    fractal = plasma(frame.generator, frame.pixels.shape[0], frame.pixels.shape[1], decay)
     pixels = frame.floats()
     pixels += fractal[..., None] * (255 * strength)
     pixels *= brightest / (brightest + strength)

@@ -22,5 +22,4 @@ def motion_blur(parameters: tuple[int, float], frame: Frame) -> Floats:
     from surgeon.conditions.kernels import filtering
 
     radius, sigma = frame.length(parameters[0]), frame.scale * parameters[1]
-    blurred = filtering.motion_blur(frame.floats(), radius, sigma, frame.generator.uniform(-45, 45))
-    return blurred + 0.5 if frame.small else blurred  # CIFAR-10-C was made with ImageMagick, which rounds to nearest
+    return filtering.motion_blur(frame.floats(), radius, sigma, frame.generator.uniform(-45, 45))

@@ -27,7 +27,7 @@ def _gain(added: float) -> Floats:
 def saturate(image: Bytes, factor: float, added: float) -> Floats:
     """Saturation times a factor plus `added`; grey counts as red without saturation."""
     value = _largest(image).astype(np.float32)
-    least = np.minimum(np.minimum(image[..., 0], image[..., 1]), image[..., 2])
+    least = image.min(axis=-1)
     span = value - least
     saturation = span / np.maximum(value, 1)
     wanted = (saturation * factor + added).clip(0, 1)
@@ -43,7 +43,8 @@ def grey_of(image: Floats) -> Floats:
     """How bright each pixel is (H, W, 1), with the weights of ITU-R 601."""
     if image.shape[-1] == 1:
         return image
-    return (image @ np.array([0.299, 0.587, 0.114], dtype=np.float32))[..., None]
+    found: Floats = (image @ np.array([0.299, 0.587, 0.114], dtype=np.float32))[..., None]
+    return found
 
 
 def _largest(image: Bytes) -> Bytes:

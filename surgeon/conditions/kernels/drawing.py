@@ -36,7 +36,7 @@ def _normals(words: npt.NDArray[np.uint32], quantiles: Floats, tail: Floats, sca
 @lru_cache(maxsize=1)
 def _quantiles() -> tuple[Floats, Floats]:
     """Those of 4096 equally likely parts, and of 4096 parts of the first of them."""
-    from scipy.special import ndtri
+    from scipy.special import ndtri  # type: ignore[import-untyped]
 
     shares = np.arange(_PARTS + 1) / _PARTS
     least = 0.5 / 2**32  # of what 32 bits can tell apart
@@ -63,7 +63,7 @@ def poisson(generator: np.random.Generator, image: Bytes, photons: float) -> Byt
 @lru_cache(maxsize=16)
 def _poisson(photons: float) -> tuple[Floats, Places, Bytes]:
     """Cumulative probabilities (256, counts), where to begin to look for a share, and the byte of each count."""
-    from scipy.stats import poisson as distribution
+    from scipy.stats import poisson as distribution  # type: ignore[import-untyped]
 
     most = int(distribution.isf(1e-9, photons)) + 2
     counts = np.arange(most)

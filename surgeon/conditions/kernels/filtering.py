@@ -78,20 +78,19 @@ def _gaussian(sigma: float, truncate: float, axis: int) -> tuple[Places, Floats]
 
 def gaussian_weights(along: npt.NDArray[np.int_], sigma: float) -> Floats:
     """A Gaussian at some places, with sum 1."""
-    if sigma == 0:
-        return (along == 0).astype(np.float32)
-    weights = np.exp(-(along**2) / (2 * sigma**2))
-    return (weights / weights.sum()).astype(np.float32)
+    weights = np.exp(-(along**2) / (2 * sigma**2)) if sigma else (along == 0).astype(np.float64)
+    normalised: Floats = (weights / weights.sum()).astype(np.float32)
+    return normalised
 
 
 @lru_cache(maxsize=64)
 def disc(radius: float, alias_blur: float) -> tuple[Places, Floats]:
     """A lens out of focus: a disc whose edge is softened by a small Gaussian filter."""
-    from scipy.ndimage import correlate1d
+    from scipy.ndimage import correlate1d  # type: ignore[import-untyped]
 
     reach = math.ceil(radius)
     small = radius <= 8
-    extent = reach + 1 if small else reach  # a large disc fills its square, and is reflected where it is softened
+    extent = 8 if small else reach  # a disc that fills its square is mirrored where it is softened, as published
     along = np.arange(-extent, extent + 1)
     kernel = (along[:, None] ** 2 + along**2 <= radius**2).astype(np.float64)
     kernel /= kernel.sum()

@@ -18,9 +18,9 @@ SIDE = 1024
 """Of the texture for images of 224 pixels, in pixels; it joins at its edges."""
 REDUCED = 0.2
 """How large the texture is for images of 32 pixels."""
-BRIGHTNESS = (85.0, 215.0)
-DEVIATION = (15.0, 40.0)
-TINT = (-22.0, 4.0, 18.0)
+BRIGHTNESS = (95.0, 220.0)
+DEVIATION = (13.0, 35.0)
+TINT = (-19.0, 4.0, 15.0)
 """What is added to red, green and blue."""
 
 
@@ -48,12 +48,13 @@ def crystals(generator: np.random.Generator, height: int, width: int, scale: flo
 
 @lru_cache(maxsize=4)
 def _texture(side: int) -> Floats:
-    """The texture at some size; its deviation is 1 at full size, and less where fine crystals are averaged away."""
+    """The texture at some size, with mean 0 and deviation 1."""
     full = _full_texture()
     if side == SIDE:
         return full
     picture = Image.fromarray(full)
-    resized = picture.resize((side, side), Image.Resampling.BOX if side < SIDE else Image.Resampling.BICUBIC)
+    # The published pictures are reduced without averaging, which leaves what is fine in them as noise.
+    resized = picture.resize((side, side), Image.Resampling.NEAREST if side < SIDE else Image.Resampling.BICUBIC)
     return np.asarray(resized)
 
 
@@ -68,18 +69,18 @@ def _full_texture() -> Floats:
 
     def noise(spectrum: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
         white = np.fft.rfft2(generator.standard_normal((SIDE, SIDE)))
-        field = np.fft.irfft2(white * spectrum, (SIDE, SIDE))
-        return (field - field.mean()) / field.std()
+        return _standard(np.fft.irfft2(white * spectrum, (SIDE, SIDE)))
 
     ridges = -np.abs(noise(np.exp(-((distance / 0.05) ** 2)) * distance))
     needles = np.zeros((SIDE, SIDE))
     for angle in np.arange(6) * math.pi / 6:
         along = down * math.sin(angle) + right * math.cos(angle)
         across = right * math.sin(angle) - down * math.cos(angle)
-        needles = np.maximum(needles, noise(np.exp(-((along / 0.02) ** 2) - ((across / 0.35) ** 2)) * np.abs(across)))
-    mixed = 1.2 * noise(distance**-1.0) + 0.7 * _standard(ridges) + 0.8 * _standard(needles)
+        needles = np.maximum(needles, noise(np.exp(-((along / 0.02) ** 2) - ((across / 0.15) ** 2)) * np.abs(across)))
+    mixed = 1.4 * noise(distance**-1.0) + 0.7 * _standard(ridges) + 0.8 * _standard(needles)
     return _standard(mixed).astype(np.float32)
 
 
 def _standard(field: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
-    return (field - field.mean()) / field.std()
+    found: np.typing.NDArray[np.float64] = (field - field.mean()) / field.std()
+    return found

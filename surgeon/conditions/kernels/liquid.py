@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
+from scipy import ndimage  # type: ignore[import-untyped]
 
 from surgeon.conditions.kernels.drawing import normals
 from surgeon.conditions.kernels.filtering import gaussian_blur
@@ -58,7 +58,9 @@ def _equalised(image: Bytes) -> Bytes:
     first = counts[counts > 0][0]
     if first == image.size:
         return image
-    return np.rint((up_to - first).clip(0) * (255 / (image.size - first))).astype(np.uint8)[image]
+    new = np.rint((up_to - first).clip(0) * (255 / (image.size - first))).astype(np.uint8)
+    ranked: Bytes = new[image]
+    return ranked
 
 
 def _edges(image: Bytes) -> npt.NDArray[np.bool_]:
@@ -80,4 +82,5 @@ def _edges(image: Bytes) -> npt.NDArray[np.bool_]:
     labels, count = ndimage.label(ridge, structure=np.ones((3, 3)))
     strong = np.zeros(count + 1, dtype=bool)
     strong[labels[ridge & (strength > STRONG)]] = True
-    return strong[labels] & ridge
+    joined: npt.NDArray[np.bool_] = strong[labels] & ridge
+    return joined

@@ -84,7 +84,8 @@ def sample(image: Floats, rows: Floats, columns: Floats) -> Floats:
 def _neighbours(at: Floats, side: int) -> tuple[Places, Places, Floats]:
     within = at.clip(0, side - 1)
     first = within.astype(np.int32)
-    return first, np.minimum(first + 1, side - 1), (within - first)[..., None]
+    second = np.minimum(first + 1, side - 1).astype(np.int32)
+    return first, second, (within - first).astype(np.float32)[..., None]
 
 
 def reflect(at: Floats, side: int) -> Floats:

@@ -16,7 +16,7 @@ Places = npt.NDArray[np.int32]
 
 
 def filtered(image: Floats, rows: Places, columns: Places, offsets: Places, weights: Floats) -> Floats | None:
-    """The sum of the image shifted by `offsets` (taps, 2), down and right; rows and columns with the margin around it."""
+    """The sum of the image shifted by `offsets` (taps, 2: down, right); rows and columns are those with the margin."""
     if (library := _library()) is None:
         return None
     height, width, items = image.shape
