@@ -88,7 +88,7 @@ def _names_condition(spec: str) -> bool:
         return False
     name, options = parse_spec(spec)
     if name not in augments and name not in conditions:
-        known = [*augments, *conditions]
+        known = sorted({*augments, *conditions})
         raise SurgeonError(
             f"There is no augmentation or condition {name!r}.",
             did_you_mean(name, known) or "`surgeon ls augments` and `surgeon ls conditions` list them.",
