@@ -45,7 +45,8 @@ class ImageScores:
     An image whose logits contain a NaN (or admit no probabilities) is wrong, with confidence 0,
     infinite cross-entropy and predicted class -1. `sums` are for temperature scaling; `elsewhere` is
     the fit whose temperature is used, None if these images themselves are to be fitted. The last
-    `imagined` images are none: intervals reckon with them.
+    `imagined` images are none: intervals reckon with them. `under` are the parts, if these are the same images under
+    several conditions one after another; their indices repeat.
     """
 
     classes: int
@@ -59,6 +60,7 @@ class ImageScores:
     sums: TemperatureSums
     elsewhere: TemperatureFit | None
     imagined: int = 0
+    under: tuple[ImageScores, ...] = ()
 
     def __len__(self) -> int:
         return len(self.indices)
