@@ -19,7 +19,8 @@ def _registered(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
-norms, inserts, augments, metrics, views = map(_registered, ("norms", "inserts", "augments", "metrics", "views"))
+norms, inserts, augments = map(_registered, ("norms", "inserts", "augments"))
+metrics, views, conditions = map(_registered, ("metrics", "views", "conditions"))
 
 
 def models(incomplete: str) -> list[str]:

@@ -37,7 +37,8 @@ def ls(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what there is to choose from: rewrites, inserts, augmentations, models, data, metrics, test-time views."""
+    """List what there is to choose from: rewrites, inserts, augmentations, models, data, metrics, test-time views,
+    conditions."""
     if kind in REGISTRIES:
         _list_registered(REGISTRIES[kind], pattern, as_json)
     elif kind in _OTHERS:

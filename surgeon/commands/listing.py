@@ -73,6 +73,13 @@ REGISTRIES = {
         ),
         ListedRegistry("metrics", "surgeon.metrics.base", "Metrics", "--metric"),
         ListedRegistry("views", "surgeon.views.base", "Test-time augmentation", "--tta"),
+        ListedRegistry(
+            "conditions",
+            "surgeon.conditions.base",
+            "Conditions",
+            "--under",
+            "Look at one: surgeon preview NAME --data digits. A corruption without severity stands for all five.",
+        ),
     )
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
 from surgeon.core.errors import SurgeonError
-from surgeon.core.specs import Config, configure
+from surgeon.core.specs import Config, Options, configure
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -44,6 +44,12 @@ class Entry(Generic[Config]):
     def configure(self, options: Mapping[str, Any]) -> Config:
         """Check options and turn them into a config; every mistake is reported at once."""
         return configure(self.noun, self.name, self.config, options, self.listed)
+
+    def with_options(self, config: Options) -> str:
+        """Its spec with the options that differ from their defaults: always the same text for the same options."""
+        defaults = self.config()
+        given = {key: value for key, value in config if value != getattr(defaults, key)}
+        return self.name + (":" + ",".join(f"{key}={value}" for key, value in given.items()) if given else "")
 
     def facts(self) -> dict[str, Any]:
         """What a listing says of it besides summary, paper and options, as names and values."""

@@ -1,0 +1,1 @@
+"""Conditions that networks are judged under: clean, augmented, corrupted or attacked images, one file each."""
