@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
+from surgeon.checkpoint import open_model
+from surgeon.conditions.attacks.network import attacked
 from surgeon.conditions.base import Asked
 from surgeon.core.errors import SurgeonError
 from surgeon.data.loaders import Batch
@@ -25,6 +28,7 @@ class ConditionMaker:
 
     seed: int = 0
     _made: dict[tuple[object, ...], Condition] = field(default_factory=dict)
+    _sources: dict[str, Target] = field(default_factory=dict)
 
     def make(self, asked: Asked, preprocessing: Preprocessing, network: nn.Module | None = None) -> Condition | None:
         """What a variant's `condition` has to be; None where images stay as they are.
@@ -39,10 +43,48 @@ class ConditionMaker:
         needed = network if asked.condition.needs_network else None
         if asked.condition.needs_network and network is None:
             raise SurgeonError(f"The condition {asked.name!r} is made for a network, and none was given.")
-        key = (asked.name, preprocessing, id(needed))
+        source: str | None = getattr(asked.config, "source", None) if needed is not None else None
+        key = (asked.name, preprocessing, id(needed) if source is None else source)
         if key not in self._made:
-            self._made[key] = Under(asked, preprocessing, self.seed, needed)
+            target = None if needed is None else Target(needed, preprocessing)
+            if source is not None and target is not None:
+                target = self._source(source, target)
+            self._made[key] = Under(asked, preprocessing, self.seed, target)
         return self._made[key]
+
+    def _source(self, name: str, shown_to: Target) -> Target:
+        """Another network that is attacked in the place of the one that will see the images, opened once."""
+        if name not in self._sources:
+            loaded = open_model(name)
+            preprocessing = loaded.origin.preprocessing or shown_to.preprocessing
+            model = loaded.model.to(shown_to.device).to(memory_format=torch.channels_last)
+            self._sources[name] = Target(model, preprocessing)
+        source = self._sources[name]
+        ours, theirs = (of.preprocessing.input_size for of in (source, shown_to))
+        if ours != theirs:
+            raise SurgeonError(
+                f"The source {name!r} takes images of {_shape(ours)}, and the network that is to see them "
+                f"takes {_shape(theirs)}.",
+                "Give a source for images of the same size.",
+            )
+        return source
+
+
+def _shape(size: tuple[int, ...]) -> str:
+    return "x".join(map(str, size))
+
+
+@dataclass(frozen=True)
+class Target:
+    """A network that a condition is made for, and what it expects of its images."""
+
+    model: nn.Module
+    preprocessing: Preprocessing
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next((tensor.device for tensor in self.model.parameters()), torch.device("cpu"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +94,14 @@ class Under:
     asked: Asked
     preprocessing: Preprocessing
     seed: int
-    network: nn.Module | None = None
+    target: Target | None = None
 
     def __call__(self, batch: Batch) -> Batch:
         pixels = denormalise(batch.images, self.preprocessing)
-        changed = self.asked.apply(pixels, batch.labels, batch.indices, self.seed, self._from_pixels())
+        with self._network() as network:
+            if self.target is not None:
+                pixels = pixels.to(self.target.device)
+            changed = self.asked.apply(pixels, batch.labels, batch.indices, self.seed, network)
         if changed.shape != batch.images.shape:
             raise SurgeonError(
                 f"The condition {self.asked.name!r} made images of {tuple(changed.shape)} out of "
@@ -65,15 +110,11 @@ class Under:
         images = renormalise(changed, self.preprocessing)
         return replace(batch, images=images.contiguous(memory_format=torch.channels_last), prepared={})
 
-    def _from_pixels(self) -> Callable[[Tensor], Tensor] | None:
-        if (network := self.network) is None:
-            return None
-
-        def logits(pixels: Tensor) -> Tensor:
-            found: Tensor = network(renormalise(pixels, self.preprocessing))
-            return found
-
-        return logits
+    def _network(self) -> AbstractContextManager[Callable[[Tensor], Tensor] | None]:
+        """What an attack sees of the network, which is left as it was."""
+        if self.target is None:
+            return nullcontext()
+        return attacked(self.target.model, self.target.preprocessing, self.target.device)
 
 
 def denormalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:

@@ -1,0 +1,87 @@
+"""What the attacks share: the box about each image, the network that is attacked, and what is random.
+
+Pixels are changed where black is 0 and white 1, before they are normalised, each by at most eps. An image that is
+attacked knows its label, and nothing of the other images of its batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator
+
+from surgeon.conditions.base import Condition, ConditionConfig, Family, Seen, conditions, option
+from surgeon.core.errors import SurgeonError
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from surgeon.conditions.attacks.ascent import Logits
+
+DIGITS = 6
+
+
+def _number(given: Any) -> Any:
+    """`8/255` as the number it is, as people write distances between images."""
+    above, slash, below = given.partition("/") if isinstance(given, str) else ("", "", "")
+    try:
+        return round(float(above) / float(below), DIGITS) if slash else given
+    except (ValueError, ZeroDivisionError):
+        return given
+
+
+Distance = Annotated[float, BeforeValidator(_number)]
+"""Between images, where black is 0 and white 1; may be given as a fraction."""
+
+
+class AttackConfig(ConditionConfig):
+    eps: Distance = option(
+        0.03, "Largest change of a pixel, where black is 0 and white 1; also as a fraction: 8/255.", ge=0, le=1
+    )
+    source: str | None = option(
+        None, "Attack this MODEL, and show the images to the network: a black-box attack by transfer."
+    )
+
+
+class IterativeConfig(AttackConfig):
+    step: Distance = option(0.0078, "Length of a step; also as a fraction: 2/255.", gt=0, le=1)
+    steps: int = option(20, "How many steps.", ge=1)
+
+
+def attacked(seen: Seen) -> tuple[Logits, Tensor, Tensor]:
+    """The network from pixels to logits, pixels and labels, these as copies: no gradients flow in inference mode."""
+    if seen.network is None:
+        raise SurgeonError(f"The condition {seen.name!r} attacks a network, and none was given.")
+    return seen.network, seen.pixels.clone(), seen.labels.clone()
+
+
+def generators_of(seen: Seen, attack: str) -> list[Generator]:
+    """One for each image, the same at all settings of an attack: they differ in nothing but the setting."""
+    return list(replace(seen, name=attack).torch_generators())
+
+
+CURVES = {"eps": (0.0, 0.0075, 0.015, 0.06), "steps": (5, 10, 40)}
+"""Besides pgd as it is: accuracy against eps and against steps, by which masked gradients are found."""
+
+
+def _several(config: ConditionConfig) -> tuple[str, ...]:  # noqa: ARG001
+    curves = (f"pgd:{name}={value:g}" for name, values in CURVES.items() for value in values)
+    return "fgsm", "pgd", *curves, "spsa"
+
+
+def _apply(config: ConditionConfig, seen: Seen) -> Tensor:  # noqa: ARG001
+    raise SurgeonError("attacks stands for several conditions, which are applied one by one.")
+
+
+conditions.register("attacks")(
+    Condition(
+        "attacks",
+        "FGSM, SPSA, and PGD at several eps and numbers of steps, as the checks for masked gradients need them.",
+        "",
+        ConditionConfig,
+        Family.ATTACK,
+        _apply,
+        stands_for=_several,
+    )
+)
