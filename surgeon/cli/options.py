@@ -96,6 +96,16 @@ PrecisionOption = Annotated[
     str, typer.Option("--precision", metavar="P", help="float32, bfloat16 or float16; a CPU always takes float32.")
 ]
 
+Under = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--under",
+        metavar="CONDITION",
+        help="A condition as name or name:key=value,…; may be repeated: {conditions}. See surgeon ls conditions.",
+        autocompletion=completion.conditions,
+    ),
+]
+
 MixLogits = Annotated[
     bool, typer.Option("--mix-logits", help="With --lambda: average the branches' logits, not their probabilities.")
 ]

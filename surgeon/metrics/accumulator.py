@@ -22,6 +22,8 @@ from surgeon.metrics.temperature_fit import TemperatureFit, TemperatureSums
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from surgeon.metrics.pooling import AnyScores
+
 PER_IMAGE = np.dtype(
     [
         ("cross_entropy", np.float64),
@@ -116,7 +118,7 @@ class Scores:
         merged._sums = self._sums + other._sums
         return merged
 
-    def images(self, fitted_on: Scores | None = None) -> ImageScores:
+    def images(self, fitted_on: AnyScores | None = None) -> ImageScores:
         """The numbers of every image; the temperature is fitted on other scores if they are given."""
         indices = self._indices()
         if len(indices) == 0 or self.classes is None:

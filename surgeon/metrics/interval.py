@@ -21,7 +21,8 @@ from surgeon.metrics.imagined import RIGHT, with_imagined
 from surgeon.metrics.spread import Spread
 
 if TYPE_CHECKING:
-    from surgeon.metrics.accumulator import ImageScores, Scores
+    from surgeon.metrics.accumulator import ImageScores
+    from surgeon.metrics.pooling import AnyScores
 
 Z95 = 1.959963984540054  # the 97.5% quantile of the standard normal distribution
 
@@ -171,9 +172,9 @@ def _clipped(interval: Interval, least: float, most: float) -> Interval:
 
 def compare_scores(
     metric: Metric,
-    candidate: Scores,
-    baseline: Scores,
-    fitted_on: tuple[Scores, Scores] | None = None,
+    candidate: AnyScores,
+    baseline: AnyScores,
+    fitted_on: tuple[AnyScores, AnyScores] | None = None,
 ) -> PairedComparison:
     """Compare two methods by any metric.
 

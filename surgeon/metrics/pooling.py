@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,9 @@ def pool(parts: Sequence[ImageScores]) -> ImageScores:
         return first
     if any(not np.array_equal(first.indices, other.indices) for other in others):
         raise SurgeonError("Not all images were seen under all conditions.", "Score the same images under each.")
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", *COLUMNS)}
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", *COLUMNS)
+    }
     sums = reduce(lambda one, other: one + other, (part.sums for part in parts))
     return replace(first, **joined, sums=sums, imagined=sum(part.imagined for part in parts), under=tuple(parts))
 
@@ -52,6 +54,10 @@ class ScoresUnder:
         """The numbers of every image under every condition; one temperature is fitted for all conditions."""
         elsewhere = None if fitted_on is None else fitted_on.images().scaled
         return replace(pool([scores.images() for scores in self.by_condition.values()]), elsewhere=elsewhere)
+
+
+AnyScores: TypeAlias = Scores | ScoresUnder
+"""Under one condition, or under several."""
 
 
 def wrong(scores: Sequence[Scores]) -> NDArray[np.float64]:

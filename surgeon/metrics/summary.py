@@ -10,10 +10,7 @@ from surgeon.metrics.base import metrics
 from surgeon.metrics.interval import Interval, figure_interval
 
 if TYPE_CHECKING:
-    from surgeon.metrics.accumulator import Scores
-    from surgeon.metrics.pooling import ScoresUnder
-
-    AnyScores = Scores | ScoresUnder
+    from surgeon.metrics.pooling import AnyScores
 
 
 class Metrics(BaseModel):
