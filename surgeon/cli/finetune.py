@@ -115,6 +115,8 @@ def finetune(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin afresh in a folder that holds a run.")] = False,
+    under: options.Under = None,
+    max_clean_loss: options.MaxCleanLoss = None,
     force: Annotated[
         bool, typer.Option("--force", help="Store the chosen alpha or lambda even if its gain may be noise.")
     ] = False,
@@ -155,6 +157,8 @@ def finetune(
         overwrite=overwrite,
         track=track,
         force=force,
+        under=tuple(under or ()),
+        max_clean_loss=None if max_clean_loss is None else max_clean_loss / 100,
     )
     open_network = partial(weights.load, model)
 

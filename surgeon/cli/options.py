@@ -106,6 +106,27 @@ Under = Annotated[
     ),
 ]
 
+MaxCleanLoss = Annotated[
+    float | None,
+    typer.Option(
+        "--max-clean-loss",
+        metavar="POINTS",
+        min=0,
+        help="With --under: only settings that lose at most so much accuracy on clean images, in points.",
+    ),
+]
+
+
+def check_under(under: list[str] | None, max_clean_loss: float | None) -> None:
+    """Refuse unknown conditions, and a bound without any, before torch is imported."""
+    from surgeon.conditions.base import check_conditions
+    from surgeon.core.errors import SurgeonError
+
+    check_conditions(under or ())
+    if max_clean_loss is not None and not under:
+        raise SurgeonError("--max-clean-loss goes with --under.", "Add conditions: --under corruptions.")
+
+
 MixLogits = Annotated[
     bool, typer.Option("--mix-logits", help="With --lambda: average the branches' logits, not their probabilities.")
 ]

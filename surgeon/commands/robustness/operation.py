@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from surgeon.commands.robustness.examples import example_pictures
 from surgeon.commands.robustness.figures import (
@@ -177,7 +178,7 @@ def _hold(books: Books, phase: str, variants: Mapping[str, Variant], samples: Ba
     if not any(map(len, measurement.scores.values())):
         images = count(len(samples.image_set), "image")
         raise SurgeonError(f"None of the {images} of {samples.image_set.name!r} can be read.")
-    return measurement.scores
+    return cast("dict[str, Scores]", measurement.scores)
 
 
 def _result(

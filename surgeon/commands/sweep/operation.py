@@ -13,8 +13,11 @@ from torch import nn
 
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
-from surgeon.commands.sweep.investigation import Investigation, Question
+from surgeon.commands.sweep import under
+from surgeon.commands.sweep.investigation import CHOOSING, CONFIRMING, Investigation, Question
 from surgeon.commands.sweep.settings import ALPHA, Swept
+from surgeon.commands.sweep.under import parted
+from surgeon.conditions.base import ask
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
@@ -30,6 +33,7 @@ from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, ope
 from surgeon.measuring.prior_axis import PriorAxis
 from surgeon.measuring.product_axis import ProductAxis, SingleAxis
 from surgeon.measuring.runner import Runner
+from surgeon.measuring.under import RunnerUnder
 from surgeon.measuring.values import MOST_VALUES
 from surgeon.metrics import metrics
 from surgeon.models.history import TemperatureFitted
@@ -70,6 +74,10 @@ class SweepRequest:
     apply: bool = False
     temperature: bool = False
     force: bool = False
+    under: tuple[str, ...] = ()
+    """Conditions to choose under, by the mean over them."""
+    max_clean_loss: float | None = None
+    """The most accuracy (as a share) that a setting may lose on clean images."""
     output: Path | None = None
     overwrite: bool = False
 
@@ -100,8 +108,18 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     if (folder := request.output) is not None:
         used = [part for part in (choosing, confirming, estimating) if part is not None]
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, used))
+    choose_under, confirm_under = parted(ask(request.under), confirming is not None)
     runner = Runner(task.model, axis, task.inference, processes, journal, progress)
-    question = Question(values, metric, request.method, request.learn, request.force)
+    if request.under:
+        if not choose_under:
+            raise SurgeonError("--under clean changes nothing.", "Leave --under out, or give other conditions.")
+        phases = {CHOOSING: choose_under, CONFIRMING: confirm_under}
+        runner = RunnerUnder(
+            *(task.model, axis, task.inference, processes, journal, progress),
+            preprocessing=task.preprocessing,
+            conditions=phases,
+        )
+    question = Question(values, metric, request.method, request.learn, request.force, request.max_clean_loss)
     held_back = task.batches(confirming) if confirming is not None else None
     before = settings_of(loaded.model)
     sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
@@ -110,6 +128,9 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         data=request.inference.data,
         split=task.image_set.split,
         warnings=parts.warnings,
+        under=under.names(choose_under),
+        confirmed_under=under.names(confirm_under) if confirming is not None else (),
+        max_clean_loss=request.max_clean_loss,
         preprocessing=task.preprocessing,
         tta=request.inference.tta,
         views=task.view_count,
@@ -224,6 +245,7 @@ def _open_journal(
         "device": [task.device.type, task.precision],
         "treatment of bad images": request.inference.skip_bad,
         "temperature": temperature_of(task.model),
+        "conditions": [[one.name for one in ask(request.under)], request.max_clean_loss],
     }
     return Journal(folder / JOURNAL, identity, request.overwrite)
 
