@@ -23,6 +23,11 @@ norms, inserts, augments = map(_registered, ("norms", "inserts", "augments"))
 metrics, views, conditions = map(_registered, ("metrics", "views", "conditions"))
 
 
+def previewed(incomplete: str) -> list[str]:
+    """Augmentations and conditions; some of both are called the same."""
+    return sorted({*augments(incomplete), *conditions(incomplete)})
+
+
 def models(incomplete: str) -> list[str]:
     """Architectures; where none matches, the shell offers files and folders."""
     from surgeon.models.names import all_model_names

@@ -1,4 +1,4 @@
-"""`surgeon preview`: what an augmentation makes of images, as a picture."""
+"""`surgeon preview`: what an augmentation or a condition makes of images, as a picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from rich.markup import escape
 
 from surgeon.cli import completion, options, output
 from surgeon.cli.frame import add_command
-from surgeon.core.errors import SurgeonError, listing
+from surgeon.core.errors import SurgeonError, did_you_mean, listing
+from surgeon.core.specs import parse_spec
 
 ALL = "all"
 
@@ -24,8 +25,9 @@ def preview(
         str,
         typer.Argument(
             metavar="NAME",
-            help="An augmentation, e.g. vh-mixup:alpha=0.3, or all. List: ls augments.",
-            autocompletion=completion.augments,
+            help="An augmentation (ls augments), e.g. vh-mixup:alpha=0.3, or all of them: all. "
+            "Or conditions (ls conditions), e.g. gaussian-noise or corruptions.",
+            autocompletion=completion.previewed,
         ),
     ],
     data: options.Data,
@@ -42,15 +44,20 @@ def preview(
         "preview.png"
     ),
 ) -> None:
-    """Draw images before and after an augmentation, with the labels that a mix gives them."""
+    """Draw images before and after an augmentation, with the labels that a mix gives them, or under conditions."""
     from surgeon.augment.base import check_augments
+    from surgeon.conditions.base import check_conditions
 
-    if name != ALL:
+    under = _names_condition(name)
+    if under:
+        check_conditions([name])
+    elif name != ALL:
         check_augments([name])
     if path.suffix.lower() != ".png" or path.is_dir():
         raise SurgeonError(f"The picture cannot be written to {str(path)!r}.", "Name a file that ends in .png with -o.")
     with output.working("Loading torch…"):
         from surgeon.commands import preview as previews
+        from surgeon.commands.condition_preview import preview_condition
         from surgeon.core.atomic import check_destination, staged
         from surgeon.report.gallery import draw_gallery
     check_destination(path.parent, overwrite=True)
@@ -61,6 +68,8 @@ def preview(
     with output.working("Drawing…"):
         if name == ALL:
             gallery = previews.preview_all(pictures, about, seed)
+        elif under:
+            gallery = preview_condition(name, pictures, about, seed)
         else:
             gallery = previews.preview(name, pictures, about, seed)
         with staged(path.parent, [path.name]) as folder:
@@ -68,3 +77,22 @@ def preview(
     output.say(f"{escape(gallery.title)}: {escape(str(path))}")
     if pictures.unreadable:
         output.say(f"  [yellow]note:[/] left out as unreadable: {escape(listing(pictures.unreadable, limit=4))}")
+
+
+def _names_condition(spec: str) -> bool:
+    """Whether a condition is meant. Some are called as an augmentation is: then the options tell, if there are any."""
+    from surgeon.augment.base import augments
+    from surgeon.conditions.base import conditions
+
+    if spec == ALL or "|" in spec:
+        return False
+    name, options = parse_spec(spec)
+    if name not in augments and name not in conditions:
+        known = sorted({*augments, *conditions})
+        raise SurgeonError(
+            f"There is no augmentation or condition {name!r}.",
+            did_you_mean(name, known) or "`surgeon ls augments` and `surgeon ls conditions` list them.",
+        )
+    if name not in conditions:
+        return False
+    return name not in augments or set(options) <= set(conditions[name].config.model_fields)

@@ -8,8 +8,10 @@ As in the published generators, images are bytes before and after, and what come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from surgeon.conditions.base import Condition, ConditionConfig, Family, Seen, as_bytes, conditions, option
@@ -19,6 +21,7 @@ from surgeon.core.errors import SurgeonError
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    from PIL import Image
     from torch import Tensor
 
     Bytes = npt.NDArray[np.uint8]
@@ -30,6 +33,8 @@ LARGEST_SMALL = 64
 """The shorter side up to which an image gets the parameters of CIFAR-10-C."""
 NATIVE = {True: 32, False: 224}
 """The side for which each set was published, of small and of large images."""
+ROUNDING = 1e-3
+"""Of 255: what is a whole number up to the errors of float32 is not rounded down to the one below."""
 
 
 class CorruptionConfig(ConditionConfig):
@@ -37,17 +42,17 @@ class CorruptionConfig(ConditionConfig):
 
 
 @dataclass(frozen=True)
-class Frames:
-    """Images to be corrupted, as bytes."""
+class Frame:
+    """One image to be corrupted."""
 
     pixels: Bytes
-    """(N, H, W, C), C is 1 or 3."""
-    seen: Seen
+    """(H, W, C), C is 1 or 3. Not to be changed."""
+    seed: int
 
     @property
     def side(self) -> int:
         """The shorter one, in pixels."""
-        return int(min(self.pixels.shape[1:3]))
+        return int(min(self.pixels.shape[:2]))
 
     @property
     def small(self) -> bool:
@@ -59,13 +64,32 @@ class Frames:
         """By which published lengths are multiplied."""
         return self.side / NATIVE[self.small]
 
-    def generators(self) -> Iterator[np.random.Generator]:
-        """One for each image."""
-        return self.seen.generators()
+    @cached_property
+    def generator(self) -> np.random.Generator:
+        """All that is random about this image is drawn from it."""
+        import numpy as np
+
+        return np.random.Generator(np.random.SFC64(self.seed))
+
+    def length(self, published: float) -> int:
+        """A whole number of pixels, at least one."""
+        return max(round(published * self.scale), 1)
+
+    def floats(self) -> Floats:
+        """The pixels as floats from 0 to 255, to be changed at will."""
+        import numpy as np
+
+        return self.pixels.astype(np.float32)
+
+    def picture(self) -> Image.Image:
+        """The image as Pillow has it."""
+        from PIL import Image
+
+        return Image.fromarray(self.pixels if self.pixels.shape[2] == 3 else self.pixels[..., 0])
 
 
-Corrupt = Callable[[Any, Frames], "Floats | Bytes"]
-"""From the parameters of a severity and images to images (N, H, W, C): bytes, or floats from 0 to 255 and beyond."""
+Corrupt = Callable[[Any, Frame], "Floats | Bytes"]
+"""From the parameters of a severity and an image to an image (H, W, C): bytes, or floats from 0 to 255 and beyond."""
 
 
 def corruption(
@@ -85,8 +109,9 @@ def corruption(
         def apply(config: CorruptionConfig, seen: Seen) -> Tensor:
             if config.severity is None:
                 raise SurgeonError(f"{name} stands for five severities.", f"Give one: {name}:severity=3.")
-            frames = _frames(seen, name, needs)
-            return _tensor(corrupt((small if frames.small else large)[config.severity - 1], frames), seen.pixels)
+            _check(seen, name, needs)
+            chosen = (small if min(seen.pixels.shape[2:]) <= LARGEST_SMALL else large)[config.severity - 1]
+            return _each(lambda frame: corrupt(chosen, frame), seen)
 
         def severities(config: CorruptionConfig) -> tuple[str, ...]:
             return () if config.severity else tuple(f"{name}:severity={severity}" for severity in SEVERITIES)
@@ -99,9 +124,7 @@ def corruption(
     return wrap
 
 
-def _frames(seen: Seen, name: str, needs: int) -> Frames:
-    import numpy as np
-
+def _check(seen: Seen, name: str, needs: int) -> None:
     _, channels, height, width = seen.pixels.shape
     if channels not in (1, 3):
         raise SurgeonError(f"{name} is for grey and colour images, and these have {channels} channels.")
@@ -110,14 +133,27 @@ def _frames(seen: Seen, name: str, needs: int) -> Frames:
             f"{name} needs images of at least {needs} pixels a side, and these have {height}x{width}.",
             "Leave it out, or enlarge the images with --input-size.",
         )
-    return Frames(np.ascontiguousarray(as_bytes(seen.pixels).permute(0, 2, 3, 1).numpy()), seen)
 
 
-def _tensor(corrupted: Floats | Bytes, like: Tensor) -> Tensor:
-    """As pixels (N, C, H, W), channels last in memory; floats are cut off and rounded down, as the generators do."""
+def _each(corrupt: Callable[[Frame], Floats | Bytes], seen: Seen) -> Tensor:
+    """All images corrupted one by one; large ones by as many threads as torch has, since the arithmetic frees them."""
     import numpy as np
     import torch
 
-    if corrupted.dtype != np.uint8:
-        corrupted = np.clip(corrupted, 0, 255).astype(np.uint8)
-    return torch.from_numpy(corrupted).permute(0, 3, 1, 2).to(like.device, torch.float32).div_(255)
+    pixels = np.ascontiguousarray(as_bytes(seen.pixels).permute(0, 2, 3, 1).numpy())
+    found = np.empty_like(pixels)
+
+    def one(number: int, seed: int) -> None:
+        corrupted = corrupt(Frame(pixels[number], seed))
+        if corrupted.dtype != np.uint8:
+            corrupted = np.clip(corrupted + np.float32(ROUNDING), 0, 255)
+        found[number] = corrupted  # floats are rounded down
+
+    threads = torch.get_num_threads()
+    if threads == 1 or pixels[:1].size < 3 * LARGEST_SMALL**2:
+        for number, seed in enumerate(seen.seeds()):
+            one(number, seed)
+    else:
+        with ThreadPoolExecutor(threads, thread_name_prefix="corrupt") as pool:
+            list(pool.map(one, range(len(pixels)), seen.seeds()))
+    return torch.from_numpy(found).permute(0, 3, 1, 2).to(seen.pixels.device, torch.float32).div_(255)

@@ -45,6 +45,7 @@ def _declare(library: ctypes.CDLL) -> None:
     library.ghost_backward.argtypes = [*[pointer] * 3, *shape, *[pointer] * 5, whole]
     library.ghost_forward.restype = library.ghost_backward.restype = None
     _declare_mixing(library)
+    _declare_corrupting(library)
 
 
 def _declare_mixing(library: ctypes.CDLL) -> None:
@@ -62,6 +63,19 @@ def _declare_mixing(library: ctypes.CDLL) -> None:
     for name in ("evenly", "lines", "waves", "concats", "noisily", "boxes", "chances"):
         getattr(library, f"mix_{name}").restype = None
     library.place_boxes.restype = library.random_words.restype = None
+
+
+def _declare_corrupting(library: ctypes.CDLL) -> None:
+    pointer, size, number = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float
+    image: list[Any] = [pointer, *[size] * 3]
+    library.corrupt_filter.argtypes = [*image, *[pointer] * 2, size, *[pointer] * 2, size, *[pointer] * 2]
+    library.corrupt_shuffle.argtypes = [*image, pointer, *[size] * 2]
+    library.corrupt_zoom.argtypes = [*image, *[pointer] * 4, size, *[pointer] * 2]
+    library.corrupt_sample.argtypes = [*image, *[pointer] * 3]
+    library.corrupt_draw.argtypes = [*[pointer] * 2, size, pointer, size, *[pointer] * 3]
+    library.corrupt_normals.argtypes = [pointer, size, *[pointer] * 2, number, pointer]
+    for name in ("filter", "shuffle", "zoom", "sample", "draw", "normals"):
+        getattr(library, f"corrupt_{name}").restype = None
 
 
 def available() -> bool:
