@@ -23,6 +23,6 @@ def pgd(config: IterativeConfig, seen: Seen) -> Tensor:
         *attacked(seen),
         generators_of(seen, "pgd"),
         eps=config.eps,
-        step=config.step,
+        step=config.length,
         steps=config.steps,
     )

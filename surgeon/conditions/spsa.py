@@ -29,7 +29,7 @@ def spsa(config: SpsaConfig, seen: Seen) -> Tensor:
         *attacked(seen),
         generators_of(seen, "spsa"),
         eps=config.eps,
-        step=config.step,
+        step=config.length,
         steps=config.steps,
         samples=config.samples,
     )

@@ -111,7 +111,7 @@ def _steps(asked: Asked) -> int:
 def _reaches_border(asked: Asked) -> bool:
     """Whether its steps lead from any start to any corner of the box."""
     config = asked.config
-    return isinstance(config, IterativeConfig) and config.step * config.steps >= 2 * config.eps
+    return isinstance(config, IterativeConfig) and config.length * config.steps >= 2 * config.eps
 
 
 def _check(expectation: Expectation, weaker: str, stronger: str, right: Mapping[str, Sequence[bool]]) -> MaskingCheck:
