@@ -145,6 +145,7 @@ def finetune(
     settings = load_recipe(
         recipe, {key: value for key, value in given.items() if value not in (None, [])} | _changes(changes or [])
     )
+    options.check_under(under, max_clean_loss)
     check_model_name(model)
     with loading():
         from surgeon.commands.finetune.operation import plan_run, run_finetuning
