@@ -85,7 +85,8 @@ def _swept(step: Swept) -> str:
     held_out = f", {step.held_out:,} more held out" if step.held_out else ""
     views = f", views {step.tta}" if step.tta else ""
     sentences = [
-        f"Swept {step.axis} on {_images(step.chosen_on)}{_under(step)}{held_out}: {count(len(step.values), 'value')}, by "
+        f"Swept {step.axis} on {_images(step.chosen_on)}{_under(step)}{held_out}: "
+        f"{count(len(step.values), 'value')}, by "
         f"{step.metric}{views}.",
         _choice(step),
     ]

@@ -14,8 +14,6 @@ from surgeon.layers import native
 from surgeon.layers.native import corrupting
 
 
-
-
 @pytest.fixture(params=["compiled", "numpy"], autouse=True)
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "compiled" and not native.available():
