@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from surgeon.conditions.base import Condition, ConditionConfig, Family, Seen, as_bytes, conditions, option
+from surgeon.conditions.base import Condition, ConditionConfig, Family, Seen, conditions, option
 from surgeon.core.entry import summary_of
 from surgeon.core.errors import SurgeonError
 
@@ -136,24 +136,28 @@ def _check(seen: Seen, name: str, needs: int) -> None:
 
 
 def _each(corrupt: Callable[[Frame], Floats | Bytes], seen: Seen) -> Tensor:
-    """All images corrupted one by one; large ones by as many threads as torch has, since the arithmetic frees them."""
+    """All images corrupted one by one; large ones by as many threads as torch has, since the arithmetic frees them.
+
+    Torch computes nothing here: its threads would wait for each other at every step.
+    """
     import numpy as np
     import torch
 
-    pixels = np.ascontiguousarray(as_bytes(seen.pixels).permute(0, 2, 3, 1).numpy())
-    found = np.empty_like(pixels)
+    pixels = seen.pixels.detach().cpu().permute(0, 2, 3, 1).numpy()
+    found = np.empty(pixels.shape, dtype=np.float32)
 
     def one(number: int, seed: int) -> None:
-        corrupted = corrupt(Frame(pixels[number], seed))
+        as_bytes = np.rint(pixels[number] * np.float32(255)).clip(0, 255).astype(np.uint8, order="C")
+        corrupted = corrupt(Frame(as_bytes, seed))
         if corrupted.dtype != np.uint8:
-            corrupted = np.clip(corrupted + np.float32(ROUNDING), 0, 255)
-        found[number] = corrupted  # floats are rounded down
+            corrupted = np.floor(np.clip(corrupted + np.float32(ROUNDING), 0, 255))
+        np.divide(corrupted, np.float32(255), out=found[number], casting="unsafe", dtype=np.float32)
 
     threads = torch.get_num_threads()
-    if threads == 1 or pixels[:1].size < 3 * LARGEST_SMALL**2:
+    if threads == 1 or min(pixels.shape[1:3]) <= LARGEST_SMALL:
         for number, seed in enumerate(seen.seeds()):
             one(number, seed)
     else:
         with ThreadPoolExecutor(threads, thread_name_prefix="corrupt") as pool:
             list(pool.map(one, range(len(pixels)), seen.seeds()))
-    return torch.from_numpy(found).permute(0, 3, 1, 2).to(seen.pixels.device, torch.float32).div_(255)
+    return torch.from_numpy(found).permute(0, 3, 1, 2).to(seen.pixels.device)

@@ -1,4 +1,4 @@
-"""`surgeon preview`: pictures of augmentations."""
+"""`surgeon preview`: pictures of augmentations and conditions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from PIL import Image
 
 from surgeon.augment.base import Kind, augments
 from surgeon.commands import preview
+from surgeon.commands.condition_preview import preview_condition
+from surgeon.conditions.base import ask
 from surgeon.report.gallery import CAPTION_SIZE, Gallery, LabelShare, Row, Tile, cut_to_width, draw_gallery
 from tests.cli.running import contents, done, refusal
 
@@ -28,7 +30,7 @@ def test_writes_a_picture_and_says_where(here: Path) -> None:
     assert list(contents(here)) == ["preview.png"]
 
 
-@pytest.mark.parametrize("name", ["all", "strong", "cutmix", "mixup|none"])
+@pytest.mark.parametrize("name", ["all", "strong", "cutmix", "mixup|none", "gaussian-noise", "noise:severity=5"])
 def test_is_the_same_for_the_same_seed_and_another_for_another(name: str, here: Path) -> None:
     for file, seed in (("a", 0), ("b", 0), ("c", 1)):
         done("preview", name, "--data", "digits", "--count", "2", "--seed", str(seed), "-o", f"new/folder/{file}.png")
@@ -49,6 +51,11 @@ def test_one_image_and_a_size_of_ones_own(here: Path) -> None:
         (["mixup:alfa=1", "--data", "digits"], "alpha"),
         (["mixup|cutmixx", "--data", "digits"], "cutmix"),
         (["strong|mixup", "--data", "digits"], "does not work on batches"),
+        (["gaussian-nose", "--data", "digits"], "Did you mean gaussian-noise"),
+        (["qqqq", "--data", "digits"], "ls conditions"),
+        (["fog:severity=0", "--data", "digits"], "severity='0'"),
+        (["gaussian-noise:sigma=-1", "--data", "digits"], "sigma='-1'"),
+        (["spatter", "--data", "digits", "--input-size", "4"], "at least 8 pixels a side"),
         (["mixup", "--data", "nothing"], "There is no data 'nothing'"),
         (["mixup", "--data", "digits", "--split", "nothing"], "There is no split 'nothing'"),
         (["mixup", "--data", "digits", "-o", "picture.jpg"], "ends in .png"),
@@ -169,3 +176,38 @@ def test_long_names_are_cut_to_the_width() -> None:
     assert cut.endswith("…")
     assert 15 < len(cut) < 40
     assert cut_to_width("any", 0, CAPTION_SIZE) == "…"
+
+
+def test_a_condition_has_a_row_for_every_severity_and_a_column_for_every_image() -> None:
+    gallery = preview_condition("contrast", pictures(3), "digits", 0)
+    assert [(row.name, row.remark) for row in gallery.rows] == [
+        ("original", ""),
+        *(("contrast", f"severity {severity}") for severity in range(1, 6)),
+    ]
+    assert gallery.columns == 3
+    spread = [np.mean([tile.pixels.std() for tile in row.tiles if tile]) for row in gallery.rows]
+    assert spread == sorted(spread, reverse=True)
+
+
+def test_several_conditions_are_a_grid_of_severities() -> None:
+    gallery = preview_condition("corruptions", pictures(2), "digits", 0)
+    assert [row.name for row in gallery.rows] == [each.condition.name for each in ask(["corruptions:severity=1"])]
+    assert gallery.columns == 6
+    first = [tile.label[0].name for tile in gallery.rows[0].tiles if tile]
+    assert first == ["original", *(f"severity {severity}" for severity in range(1, 6))]
+
+
+@pytest.mark.parametrize(("spec", "rows"), [("gaussian-noise", 6), ("gaussian-noise:sigma=0.1", 5)])
+def test_options_tell_an_augmentation_from_a_condition_of_the_same_name(
+    spec: str, rows: int, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Gallery] = []
+    monkeypatch.setattr("surgeon.report.gallery.draw_gallery", lambda gallery, path: _draw(gallery, path, drawn))
+    done("preview", spec, "--data", "digits", "--count", "2")
+    assert len(drawn[0].rows) == rows
+    assert (here / "preview.png").is_file()
+
+
+def _draw(gallery: Gallery, path: Path, drawn: list[Gallery]) -> None:
+    drawn.append(gallery)
+    draw_gallery(gallery, path)

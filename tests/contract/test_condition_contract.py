@@ -118,7 +118,7 @@ def test_a_name_may_stand_for_several() -> None:
     assert [asked.name for asked in ask(["contrast"])] == [f"contrast:severity={severity}" for severity in range(1, 6)]
     assert [asked.severity for asked in ask(["noise:severity=2"])] == [2, 2, 2]
     assert len(ask(["extra"])) == 20
-    assert [asked.name for asked in ask(["contrast:severity=3", "contrast"])][0] == "contrast:severity=3"
+    assert next(asked.name for asked in ask(["contrast:severity=3", "contrast"])) == "contrast:severity=3"
     assert len(ask(["contrast:severity=3", "contrast", "clean"])) == 6
 
 

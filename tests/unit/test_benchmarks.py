@@ -101,6 +101,16 @@ def test_mixing_speed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert "torchvision cutmix" in ran(module, capsys)
 
 
+def test_corruptions_speed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("corruptions_speed", monkeypatch, LARGE=(1, 66), SMALL=(1, 32), ROUNDS=0)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)  # noqa: ARG005
+    threads = torch.get_num_threads()
+    try:
+        assert "ResNet-20 takes" in ran(module, capsys)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_sweep_cost(
     data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
