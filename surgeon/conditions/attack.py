@@ -91,6 +91,7 @@ conditions.register("attacks")(
         ConditionConfig,
         Family.ATTACK,
         _apply,
+        needs_network=True,
         stands_for=_several,
     )
 )
