@@ -31,6 +31,8 @@ MOST_DOTS = 40
 """More would hide the line that they are on."""
 MOST_WRITTEN = 12
 """Cells of a larger matrix have no room for numbers."""
+MOST_ROWS = 20
+"""Rows of a heat map are lower than its columns are wide."""
 
 
 def save_picture(title: str, charts: Sequence[AnyChart], path: Path) -> None:
@@ -173,7 +175,7 @@ def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
     for cell in chart.cells:
         shades[cell.row][cell.column] = chart.darkness(cell)
     axes.imshow(shades, cmap="Blues", vmin=0, vmax=2.0, aspect="auto")
-    written = max(len(chart.columns), len(chart.rows)) <= MOST_WRITTEN
+    written = len(chart.columns) <= MOST_WRITTEN and len(chart.rows) <= MOST_ROWS
     for cell in chart.cells:
         mark = " ★" if cell.chosen else " ○" if cell.original else ""
         if written or mark:
@@ -181,7 +183,7 @@ def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
             weight = "bold" if cell.chosen else "normal"
             axes.text(cell.column, cell.row, text, ha="center", va="center", fontsize=8, weight=weight)
     _write_ticks(axes.set_xticks, list(enumerate(chart.columns))[:: 1 + len(chart.columns) // MOST_WRITTEN])
-    _write_ticks(axes.set_yticks, list(enumerate(chart.rows))[:: 1 + len(chart.rows) // MOST_WRITTEN])
+    _write_ticks(axes.set_yticks, list(enumerate(chart.rows))[:: 1 + len(chart.rows) // MOST_ROWS])
     axes.set_xlabel(f"{chart.x_label}\n{textwrap.fill(chart.note, 60)}", fontsize=9)
     axes.set_ylabel(chart.y_label, fontsize=9)
     axes.spines[:].set_visible(False)
