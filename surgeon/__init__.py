@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from surgeon.commands.export.api import export
     from surgeon.commands.finetune.api import finetune
     from surgeon.commands.recalibrate.api import recalibrate
+    from surgeon.commands.robustness.api import robustness
     from surgeon.commands.sweep.api import sweep
     from surgeon.core.errors import SurgeonError
     from surgeon.inserts.moex.layer import exchange_unit
@@ -50,6 +51,7 @@ __all__ = [
     "mix_branches",
     "mixer",
     "recalibrate",
+    "robustness",
     "save",
     "sweep",
 ]
@@ -73,6 +75,7 @@ _HOMES = {
     "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",
     "recalibrate": "surgeon.commands.recalibrate.api",
+    "robustness": "surgeon.commands.robustness.api",
     "save": "surgeon.checkpoint.writing",
     "sweep": "surgeon.commands.sweep.api",
 }

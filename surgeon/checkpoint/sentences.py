@@ -84,13 +84,19 @@ def _swept(step: Swept) -> str:
     held_out = f", {step.held_out:,} more held out" if step.held_out else ""
     views = f", views {step.tta}" if step.tta else ""
     sentences = [
-        f"Swept {step.axis} on {_images(step.chosen_on)}{held_out}: {count(len(step.values), 'value')}, by "
+        f"Swept {step.axis} on {_images(step.chosen_on)}{_under(step)}{held_out}: "
+        f"{count(len(step.values), 'value')}, by "
         f"{step.metric}{views}.",
         _choice(step),
     ]
     if step.stored and not step.held_out:
         sentences.append("Chosen and measured on the same images, which flatters the gain.")
     return " ".join([*sentences, *step.warnings])
+
+
+def _under(step: Swept) -> str:
+    confirmed = f", confirmed under {listing(step.confirmed_under)}" if step.confirmed_under else ""
+    return f" under {listing(step.under)}{confirmed}" if step.under else ""
 
 
 def _choice(step: Swept) -> str:

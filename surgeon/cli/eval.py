@@ -38,6 +38,7 @@ def evaluate(
         typer.Option("--lambda", metavar="X", help="Mix the branches of a split network: 0 is main, 1 is aux."),
     ] = None,
     mix_logits: options.MixLogits = False,
+    under: options.Under = None,
     save_logits: Annotated[
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
@@ -63,6 +64,7 @@ def evaluate(
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
+    options.check_under(under, None)
     if force and not temperature:
         raise SurgeonError("--force stores a temperature whose gain may be noise: pass --temperature too.")
     if temperature and folder is None:
@@ -81,7 +83,14 @@ def evaluate(
     loaded = opening.open(model)
     with taking_branch(loaded.model, branch, share, mix_logits), output.progress_bar("images/s") as bar:
         result = run_evaluation(
-            loaded, request, bar, save_logits=save_logits, output=folder, with_temperature=temperature, force=force
+            loaded,
+            request,
+            bar,
+            save_logits=save_logits,
+            output=folder,
+            with_temperature=temperature,
+            force=force,
+            under=under or (),
         )
     return Answer(result, partial(_describe, result, request.precision != result.precision, folder))
 
@@ -95,6 +104,8 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
     output.show(_table(result))
     speed = f"{result.images_per_second:.0f} images/s on {result.device}"
     output.say(f"{result.metrics.images:,} images in {result.seconds:.1f} s, {speed}")
+    if result.under:
+        output.show(_table_of_conditions(result))
     if (one := result.against_one_view) is not None:
         accuracy, entropy, _ = one.gains
         output.say(
@@ -109,6 +120,18 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
         output.say(f"Checkpoint: {escape(result.checkpoint)}")
     if folder is not None:
         tell_report(folder, "evaluation.png")
+
+
+def _table_of_conditions(result: Evaluation) -> Table:
+    table = Table(title="Under conditions", title_justify="left")
+    table.add_column("condition")
+    for heading in ("accuracy", "cross-entropy", "ECE"):
+        table.add_column(heading, justify="right")
+    table.add_column("accuracy against clean images")
+    for one in result.under:
+        shown = (figure(name, one.metrics.value(name)) for name in ("accuracy", "cross-entropy", "ece"))
+        table.add_row(escape(one.condition), *shown, gain_text(one.against_clean) if one.against_clean else "")
+    return table
 
 
 def _table(result: Evaluation) -> Table:

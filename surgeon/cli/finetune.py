@@ -115,6 +115,8 @@ def finetune(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin afresh in a folder that holds a run.")] = False,
+    under: options.Under = None,
+    max_clean_loss: options.MaxCleanLoss = None,
     force: Annotated[
         bool, typer.Option("--force", help="Store the chosen alpha or lambda even if its gain may be noise.")
     ] = False,
@@ -143,6 +145,7 @@ def finetune(
     settings = load_recipe(
         recipe, {key: value for key, value in given.items() if value not in (None, [])} | _changes(changes or [])
     )
+    options.check_under(under, max_clean_loss)
     check_model_name(model)
     with loading():
         from surgeon.commands.finetune.operation import plan_run, run_finetuning
@@ -155,6 +158,8 @@ def finetune(
         overwrite=overwrite,
         track=track,
         force=force,
+        under=tuple(under or ()),
+        max_clean_loss=None if max_clean_loss is None else max_clean_loss / 100,
     )
     open_network = partial(weights.load, model)
 

@@ -96,6 +96,37 @@ PrecisionOption = Annotated[
     str, typer.Option("--precision", metavar="P", help="float32, bfloat16 or float16; a CPU always takes float32.")
 ]
 
+Under = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--under",
+        metavar="CONDITION",
+        help="A condition as name or name:key=value,…; may be repeated: {conditions}. See surgeon ls conditions.",
+        autocompletion=completion.conditions,
+    ),
+]
+
+MaxCleanLoss = Annotated[
+    float | None,
+    typer.Option(
+        "--max-clean-loss",
+        metavar="POINTS",
+        min=0,
+        help="With --under: only settings that lose at most so much accuracy on clean images, in points.",
+    ),
+]
+
+
+def check_under(under: list[str] | None, max_clean_loss: float | None) -> None:
+    """Refuse unknown conditions, and a bound without any, before torch is imported."""
+    from surgeon.conditions.base import check_conditions
+    from surgeon.core.errors import SurgeonError
+
+    check_conditions(under or ())
+    if max_clean_loss is not None and not under:
+        raise SurgeonError("--max-clean-loss goes with --under.", "Add conditions: --under corruptions.")
+
+
 MixLogits = Annotated[
     bool, typer.Option("--mix-logits", help="With --lambda: average the branches' logits, not their probabilities.")
 ]

@@ -109,6 +109,8 @@ def sweep(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start afresh in a folder that holds a sweep.")
     ] = False,
+    under: options.Under = None,
+    max_clean_loss: options.MaxCleanLoss = None,
     tta: options.Tta = None,
     merge: options.MergeHow = "logits",
     *,
@@ -143,6 +145,9 @@ def sweep(
     if share is None and mix_logits:
         raise SurgeonError("--mix-logits says how to mix both branches: it goes with --lambda.")
     metrics[metric]
+    options.check_under(under, max_clean_loss)
+    if under and (per_layer or per_channel):
+        raise SurgeonError("--per-layer and --per-channel learn from images as they are, not with --under.")
     apply = apply or temperature or force
     if apply and folder is None:
         raise SurgeonError("--apply writes a checkpoint, but there is no folder for it.", "Pass one with -o DIR.")
@@ -166,6 +171,8 @@ def sweep(
         apply=apply,
         temperature=temperature,
         force=force,
+        under=tuple(under or ()),
+        max_clean_loss=None if max_clean_loss is None else max_clean_loss / 100,
         output=folder,
         overwrite=overwrite,
     )
@@ -183,7 +190,15 @@ def describe(result: Sweep, folder: Path | None) -> None:
 
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
     preprocessing = [] if result.preprocessing is None else [result.preprocessing]
-    tell_measured(result, result.model, preprocessing, ("views", views))
+    shown_under = ", ".join(result.under)
+    tell_measured(
+        result,
+        result.model,
+        preprocessing,
+        ("views", views),
+        ("chosen under", shown_under),
+        ("confirmed", (result.confirmed_under and f"under {', '.join(result.confirmed_under)}") or ""),
+    )
     every = columns.every(point.metrics for point in result.points)
     few, fewest = (columns.shown(result.metric, narrow) for narrow in (False, True))
     output.show(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from surgeon import checkpoint
+from surgeon.commands.robustness.figures import CLEAN, Column, condition_figures
 from surgeon.commands.storing import Decision, decide
+from surgeon.conditions.base import ask
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
 from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
+from surgeon.measuring.conditions import ConditionMaker
 from surgeon.measuring.engine import measure
 from surgeon.measuring.error_analysis import break_down
 from surgeon.measuring.keeping import Logits, Scored, ScoresAndLogits, only_scores
@@ -21,7 +26,7 @@ from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
 from surgeon.report.folder import write_report
-from surgeon.results import AgainstOneView, Evaluation
+from surgeon.results import AgainstOneView, ConditionFigures, Evaluation
 from surgeon.results.steps import figures_of, images_of
 from surgeon.surgery.branches import prediction_by
 from surgeon.surgery.temperature import set_temperature, temperature_of
@@ -40,6 +45,7 @@ def run_evaluation(
     with_temperature: bool = False,
     force: bool = False,
     images: ImageSet | None = None,
+    under: Sequence[str] = (),
 ) -> Evaluation:
     """Evaluate a network on a data set; with several views, also on one for comparison.
 
@@ -56,8 +62,14 @@ def run_evaluation(
     prepared = prepare(loaded, request, images)
     # Each image is decoded once for both.
     networks = {AS_ASKED: prepared} | ({ONE_VIEW: prepared.with_one_view()} if prepared.views else {})
+    asked = [one for one in ask(under) if one.name != CLEAN]
+    maker = ConditionMaker()
+    conditions = {
+        one.name: replace(prepared.variant, condition=maker.make(one, prepared.preprocessing, prepared.model))
+        for one in asked
+    }
     measured = measure(
-        {name: network.variant for name, network in networks.items()},
+        {name: network.variant for name, network in networks.items()} | conditions,
         batches_for(list(networks.values()), prepared.image_set),
         lambda name: ScoresAndLogits(logits=Logits() if save_logits is not None and name == AS_ASKED else None),
         processes=processes,
@@ -100,6 +112,7 @@ def run_evaluation(
         against_one_view=_against_one_view(measured) if prepared.views else None,
         metrics=figures,
         intervals=dict(intervals(scores)),
+        under=_under([Column.of(one) for one in asked], measured),
         breakdown=break_down(scores.images(), prepared.image_set, loaded.class_names) if output else None,
         bad_images=tuple(measured.bad),
         seconds=seconds,
@@ -120,6 +133,11 @@ def run_evaluation(
 
     processes.only_first(write)
     return result
+
+
+def _under(columns: Sequence[Column], measured: Scored[ScoresAndLogits]) -> tuple[ConditionFigures, ...]:
+    scores = {column.condition: measured.kept[column.condition].scores for column in columns}
+    return condition_figures(columns, scores | {CLEAN: measured.kept[AS_ASKED].scores}, None)
 
 
 def _against_one_view(measured: Scored[ScoresAndLogits]) -> AgainstOneView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
@@ -64,6 +64,10 @@ class ImageSet:
     encoded: EncodedImages = field(repr=False)
     positions: Indices = field(repr=False)
     names_known: bool = True
+    outputs: tuple[int, ...] | None = None
+    """The outputs of a network that the classes are, if it has others too: the rest of its predictions is left out."""
+    facts: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    """What a table says of the image at each position besides its label."""
 
     @classmethod
     def over(
@@ -156,7 +160,7 @@ class ImageFiles:
 
 
 class PixelArrays:
-    """Grey images (N, H, W) in memory, encoded on demand without loss."""
+    """Grey images (N, H, W) or colour images (N, H, W, 3) in memory, encoded on demand without loss."""
 
     def __init__(self, pixels: npt.NDArray[np.uint8]) -> None:
         self.pixels = pixels

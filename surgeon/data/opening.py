@@ -15,6 +15,7 @@ from surgeon.core.errors import ExitCode, SurgeonError, did_you_mean, listing
 from surgeon.data.descriptions import check_descriptions, check_tables
 from surgeon.data.digits import SPLITS as DIGITS_SPLITS
 from surgeon.data.digits import digit_pixels
+from surgeon.data.imagenet import outputs_of
 from surgeon.data.images import ImageFiles, ImageSet, PixelArrays
 from surgeon.data.presets import PRESETS, Preset
 from surgeon.data.tables import Columns, column_values, image_set, parquet_values
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 VALIDATION_NAMES = ("validation", "val", "valid", "dev")
+IMAGENET_A, IMAGENET_C, LABELS_FILE = "imagenet-a:", "imagenet-c:", "labels.npy"
 WHOLE = "all"  # the split of a source that has none
 
 _SHARD = re.compile(r"(\w+(?:[.-]\w+)*)-\d{5}-of-\d{5}\.\w+")
@@ -77,6 +79,13 @@ def open_data(
     if spec.startswith("hf:"):
         repository, _, config = spec.removeprefix("hf:").partition(":")
         return _open_hub(repository, config or None, split, columns)
+    if spec.startswith(IMAGENET_A):
+        _refuse_conditions(where, spec)
+        return _open_some_of_imagenet(Path(spec.removeprefix(IMAGENET_A)).expanduser(), split)
+    if spec.startswith(IMAGENET_C) or (Path(spec).expanduser() / LABELS_FILE).is_file():
+        raise SurgeonError(
+            f"{spec!r} holds images under several corruptions.", "`surgeon robustness` measures networks on them."
+        )
     return _open_path(Path(spec).expanduser(), split, columns)
 
 
@@ -147,7 +156,7 @@ def _open_folder(root: Path, split: str | None) -> ImageSet:
     splits = _split_folders(root) or {WHOLE: root}
     chosen = choose_split(split, splits, _folder_name(root))
     # The classes of all splits: one that is missing here must not shift the numbers of the others.
-    classes = sorted({name for folder in splits.values() for name in _subfolders(folder)})
+    classes = sorted({name for folder in splits.values() for name in subfolders(folder)})
     if not classes:
         raise SurgeonError(
             f"The folder {str(splits[chosen])!r} holds no class folders and no Parquet files.",
@@ -156,17 +165,25 @@ def _open_folder(root: Path, split: str | None) -> ImageSet:
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        of_class = list(_image_files(splits[chosen] / name, root))
+        of_class = list(image_files(splits[chosen] / name, root))
         paths += of_class
         labels += [label] * len(of_class)
     return ImageSet.over(ImageFiles(root, paths), labels, classes, name=_folder_name(root), split=chosen)
 
 
+def _open_some_of_imagenet(root: Path, split: str | None) -> ImageSet:
+    """A folder with some of ImageNet's classes, by WordNet number: networks choose among these alone."""
+    if not root.is_dir():
+        raise SurgeonError(f"There is no folder {str(root)!r}.", "Give the one that holds n01440764 and so on.")
+    images = _open_folder(root, split)
+    return replace(images, outputs=outputs_of(images.class_names, root.name))
+
+
 def _open_unlabelled_folder(root: Path, split: str | None) -> ImageSet:
     """All images below a folder, or below that of a split, whatever the folders between are called."""
-    splits = {name: root / name for name in _subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)}
+    splits = {name: root / name for name in subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)}
     chosen = choose_split(split, splits or {WHOLE: root}, _folder_name(root))
-    paths = list(_image_files(splits.get(chosen, root), root))
+    paths = list(image_files(splits.get(chosen, root), root))
     if not paths:
         raise SurgeonError(
             f"The folder {str(splits.get(chosen, root))!r} holds no images.",
@@ -180,18 +197,20 @@ def _open_unlabelled_folder(root: Path, split: str | None) -> ImageSet:
 
 def _split_folders(root: Path) -> dict[str, Path]:
     """Folders named like splits that hold class folders."""
-    names = [name for name in _subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)]
-    return {name: root / name for name in names if _subfolders(root / name)}
+    names = [name for name in subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)]
+    return {name: root / name for name in names if subfolders(root / name)}
 
 
-def _subfolders(folder: Path) -> list[str]:
+def subfolders(folder: Path) -> list[str]:
+    """The names of the folders in a folder, in order."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _image_files(folder: Path, root: Path) -> Iterator[str]:
+def image_files(folder: Path, root: Path) -> Iterator[str]:
+    """All images below a folder, in order, by their paths below another one."""
     for parent, folders, files in os.walk(folder, followlinks=True):
         folders.sort()
         for file in sorted(files):
@@ -204,7 +223,7 @@ def _image_files(folder: Path, root: Path) -> Iterator[str]:
 
 def _holds_parquet(folder: Path) -> bool:
     """Whether a folder is in the hub's layout: Parquet files in it, in `data/`, or in a folder per configuration."""
-    return any(_starts_with_parquet(place) for place in (folder, *(folder / name for name in _subfolders(folder))))
+    return any(_starts_with_parquet(place) for place in (folder, *(folder / name for name in subfolders(folder))))
 
 
 def _starts_with_parquet(folder: Path, looked_at: int = 100) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,8 @@ IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp")
 MOST_CLASSES = 1_000_000
 """Class numbers go up to the largest label, and every class has a name and an output."""
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "cls")
+FACTS = ("corruption", "severity", "index")
+"""Columns that say what was done to an image, and to which."""
 
 Values = npt.NDArray[Any]
 
@@ -58,7 +60,14 @@ def image_set(
     labelled = ImageSet.over(
         ArrowImages(files, image), values, class_names, name=name, split=split, names_known=names_known
     )
+    labelled = replace(labelled, facts={fact: _facts(table, fact) for fact in FACTS if fact in table.features})
     return labelled if rows is None else labelled.subset(rows)
+
+
+def _facts(table: Dataset, column: str) -> Values:
+    names = getattr(table.features[column], "names", None) or ()
+    found = table.data.column(column).to_pylist()
+    return np.asarray([names[value] for value in found] if names else found)
 
 
 def _rows_where(table: Dataset, conditions: Sequence[str], name: str) -> Indices | None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from surgeon.metrics import Metric, PairedComparison, Scores, TemperatureFit, compare_scores, metrics
+from surgeon.metrics import Metric, PairedComparison, TemperatureFit, compare_scores, metrics
 from surgeon.metrics.interval import compare_images
+from surgeon.metrics.pooling import AnyScores
 from surgeon.results import Gain
 
 
 def gain_over(
-    baseline: Scores, candidate: Scores, metric: Metric, fitted_on: tuple[Scores, Scores] | None = None
+    baseline: AnyScores, candidate: AnyScores, metric: Metric, fitted_on: tuple[AnyScores, AnyScores] | None = None
 ) -> Gain:
     """The gain of a candidate; `fitted_on` are candidate's and baseline's scores that temperatures are fitted on."""
     return as_gain(metric.name, metric.higher_is_better, compare_scores(metric, candidate, baseline, fitted_on))
 
 
-def gain_of_temperature(scores: Scores, fitted_on: Scores | None = None) -> Gain:
+def gain_of_temperature(scores: AnyScores, fitted_on: AnyScores | None = None) -> Gain:
     """What dividing the logits by the fitted temperature does to the cross-entropy of the same network.
 
     Without `fitted_on` it is fitted on the compared images.

@@ -18,6 +18,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.measuring.comparison import gain_over
 from surgeon.metrics import Metric, Metrics, Scores, compare_scores, summarise
 from surgeon.metrics.interval import Z95
+from surgeon.metrics.pooling import AnyScores
 from surgeon.results import Gain, Method
 
 # The share of the images after which a round ends, how many there must have been, and the share of settings that go on.
@@ -51,10 +52,13 @@ class Measurement:
     passes: Callable[[int], int] = int
     """How often an image goes through the network for a number of settings, if not once for each."""
 
+    nothing: Callable[[], AnyScores] = Scores
+    """The scores of no images."""
+
     def __init__(self, names: Sequence[str], batches: int) -> None:
         self.names = tuple(names)
         self.running = list(names)
-        self.scores = {name: Scores() for name in names}
+        self.scores: dict[str, AnyScores] = {name: self.nothing() for name in names}
         self.batches = batches
         self.done = 0
         self.forwards = 0
@@ -68,12 +72,12 @@ class Measurement:
         """How many times a batch still has to go through the network."""
         return (self.batches - self.done) * len(self.running)
 
-    def add(self, end: int, scores: Mapping[str, Scores]) -> None:
+    def add(self, end: int, scores: Mapping[str, AnyScores]) -> None:
         """Take in the scores of the batches before `end`."""
         if set(scores) != set(self.running):
             raise SurgeonError("The scores of a block are not those of the settings that are still running.")
         for name, of_block in scores.items():
-            self.scores[name] = self.scores[name].merge(of_block)
+            self.scores[name] = self.scores[name].merge(of_block)  # type: ignore[arg-type]  # both of one kind
         self.forwards += self.passes(len(scores)) * max(map(len, scores.values()))
         self.done = end
 
@@ -114,7 +118,7 @@ class Contest(Measurement):
             done, running = each.end, min(running, each.most + 1)
         return work
 
-    def add(self, end: int, scores: Mapping[str, Scores]) -> None:
+    def add(self, end: int, scores: Mapping[str, AnyScores]) -> None:
         """The same; where that ends a round, drop who has lost."""
         super().add(end, scores)
         if end == self._rounds[0].end:

@@ -34,6 +34,8 @@ class InferenceSettings:
     precision: Precision = Precision.FLOAT32
     views: Views | None = None
     merge: Merge = Merge.LOGITS
+    outputs: tuple[int, ...] | None = None
+    """Those that the classes of the images are, if the network has others too."""
 
     @classmethod
     def of(cls, model: nn.Module) -> InferenceSettings:
@@ -57,4 +59,6 @@ class InferenceSettings:
                 predictions = predict_each(forward, images, self.views, self.merge, images_at_once(images.shape))
         for logits in predictions:
             check_logits(logits, len(images))
+        if self.outputs is not None:
+            predictions = [logits[:, list(self.outputs)] for logits in predictions]
         return [logits.float().cpu() for logits in predictions]

@@ -31,8 +31,9 @@ class OtherSweepError(SurgeonError):
 class Journal:
     """An append-only file of JSON lines."""
 
-    def __init__(self, path: Path, identity: Mapping[str, Any], overwrite: bool) -> None:
+    def __init__(self, path: Path, identity: Mapping[str, Any], overwrite: bool, of: str = "sweep") -> None:
         self.path = path
+        self._of = of
         self.records: list[dict[str, Any]] = []
         self._size = 0
         header = {"journal": VERSION, **identity}
@@ -89,7 +90,7 @@ class Journal:
         different = [name for name in header if found.get(name) != header[name]]
         if different:
             raise OtherSweepError(
-                f"{self.path.parent} holds a sweep with other settings: {listing(different)}. They are not mixed.",
+                f"{self.path.parent} holds a {self._of} with other settings: {listing(different)}. They are not mixed.",
                 AFRESH,
             )
 

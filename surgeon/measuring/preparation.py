@@ -11,6 +11,7 @@ from torch import nn
 from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.check import check_classes
+from surgeon.data.imagenet import CLASSES
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches
 from surgeon.data.opening import open_data
@@ -110,7 +111,8 @@ class PreparedNetwork:
 
     @property
     def inference(self) -> InferenceSettings:
-        return InferenceSettings(self.device, self.precision, self.views, self.request.merge)
+        outputs = self.image_set.outputs
+        return InferenceSettings(self.device, self.precision, self.views, self.request.merge, outputs)
 
     @property
     def variant(self) -> Variant:
@@ -133,7 +135,14 @@ def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | N
     image_set = open_images(request) if images is None else images
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
-    check_classes(image_set, _outputs(model, preprocessing, device), loaded.class_names)
+    outputs = _outputs(model, preprocessing, device)
+    if image_set.outputs is None:
+        check_classes(image_set, outputs, loaded.class_names)
+    elif outputs != CLASSES:
+        raise SurgeonError(
+            f"{image_set.name!r} has classes of ImageNet, but {loaded.name} has {count(outputs, 'output')}, "
+            f"not {CLASSES:,}."
+        )
     return PreparedNetwork(
         model=model,
         image_set=image_set,

@@ -1,8 +1,7 @@
-"""Runs contests on the engine: block by block, each journalled once all processes have done their share."""
+"""Runs contests of the settings of one network, and estimates how long they take."""
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -12,20 +11,16 @@ from typing import Any
 
 from torch import nn
 
-from surgeon.core.errors import count
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress, say_nothing
 from surgeon.measuring.axes import Axis, Value
+from surgeon.measuring.books import Books
 from surgeon.measuring.contest import Measurement
-from surgeon.measuring.engine import score
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.journal import Journal
-from surgeon.measuring.keeping import Scored, only_scores
-from surgeon.measuring.spreading import Samples, spread
+from surgeon.measuring.spreading import Samples
 from surgeon.measuring.variants import Variant
-from surgeon.metrics import Scores
 
-BATCHES_PER_BLOCK = 4
 SETTINGS_TIMED = 3
 
 
@@ -41,40 +36,23 @@ class Runner:
     progress: Progress = say_nothing
     bad: dict[str, None] = field(default_factory=dict)
 
+    @property
+    def books(self) -> Books:
+        """Who watches and keeps the books."""
+        return Books(self.processes, self.journal, self.progress, self.bad)
+
     def hold(self, phase: str, contest: Measurement, settings: Mapping[str, Value], samples: Samples) -> None:
         """Run a contest to its end, from where its journal stands."""
-        self._restore(phase, contest)
-        passes = 0
-        with spread(samples, self.processes, contest.done) as share:
-            while contest.done < contest.batches:
-                end = contest.next_end(max(BATCHES_PER_BLOCK, self.processes.count))
-                running = self._variants({name: settings[name] for name in contest.running})
-                block = share.score(
-                    end,
-                    partial(score, running, keep=only_scores),
-                    partial(self._report, phase, passes, contest.planned, len(running)),
-                )
-                passes += (end - contest.done) * len(running)
-                contest.add(end, block.kept)
-                if self.journal is not None:
-                    self.journal.append({"phase": phase, "end": end, **as_record(block)})
-                self.bad |= dict.fromkeys(block.bad)
+        self.books.hold(phase, contest, lambda names: self._variants({name: settings[name] for name in names}), samples)
+
+    def once(self, phase: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What was computed in an earlier run, or is now."""
+        return self.books.once(phase, compute)
 
     def _variants(self, settings: Mapping[str, Value]) -> dict[str, Variant]:
         return {
             name: Variant(self.model, self.inference, axis=self.axis, value=value) for name, value in settings.items()
         }
-
-    def once(self, phase: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What was computed in an earlier run, or is now."""
-        for record in self._journalled(phase):
-            found: dict[str, Any] = record["found"]
-            return found
-        # Every process computes the same, so that none waits longer than messages may take; the first one's counts.
-        found = self.processes.gather(compute)[0]
-        if self.journal is not None:
-            self.journal.append({"phase": phase, "found": found})
-        return found
 
     def seconds_of(self, settings: Mapping[str, Value], samples: Samples) -> float | None:
         """About how long all settings take on all images, by a few of them on the first batch; None if it is empty.
@@ -93,29 +71,3 @@ class Runner:
             seconds = time.perf_counter() - start
         passes = self.axis.passes(len(settings)) / self.axis.passes(len(few))
         return seconds * passes * len(samples) / self.processes.count
-
-    def _report(self, phase: str, passes: int, planned: int, running: int, batches: int, _: int) -> None:
-        self.progress(phase, passes + batches * running, passes + planned, count(running, "setting"))
-
-    def _restore(self, phase: str, contest: Measurement) -> None:
-        for record in self._journalled(phase):
-            block = from_record(record)
-            contest.add(record["end"], block.kept)
-            self.bad |= dict.fromkeys(block.bad)
-
-    def _journalled(self, phase: str) -> list[dict[str, Any]]:
-        journal = self.journal
-        records = self.processes.from_first(lambda: journal.records if journal is not None else [])
-        return [record for record in records if record["phase"] == phase]
-
-
-def as_record(block: Scored[Scores]) -> dict[str, Any]:
-    """The scores of a block and the images that were left out, for a journal."""
-    scores = {name: base64.b85encode(of.to_bytes()).decode() for name, of in block.kept.items()}
-    return {"bad": block.bad, "scores": scores}
-
-
-def from_record(record: Mapping[str, Any]) -> Scored[Scores]:
-    """What `as_record` has recorded."""
-    scores = {name: Scores.from_bytes(base64.b85decode(text)) for name, text in record["scores"].items()}
-    return Scored(scores, record["bad"])

@@ -22,6 +22,8 @@ from surgeon.metrics.temperature_fit import TemperatureFit, TemperatureSums
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from surgeon.metrics.pooling import AnyScores
+
 PER_IMAGE = np.dtype(
     [
         ("cross_entropy", np.float64),
@@ -45,7 +47,8 @@ class ImageScores:
     An image whose logits contain a NaN (or admit no probabilities) is wrong, with confidence 0,
     infinite cross-entropy and predicted class -1. `sums` are for temperature scaling; `elsewhere` is
     the fit whose temperature is used, None if these images themselves are to be fitted. The last
-    `imagined` images are none: intervals reckon with them.
+    `imagined` images are none: intervals reckon with them. `under` are the parts, if these are the same images under
+    several conditions one after another; their indices repeat.
     """
 
     classes: int
@@ -59,6 +62,7 @@ class ImageScores:
     sums: TemperatureSums
     elsewhere: TemperatureFit | None
     imagined: int = 0
+    under: tuple[ImageScores, ...] = ()
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -114,7 +118,7 @@ class Scores:
         merged._sums = self._sums + other._sums
         return merged
 
-    def images(self, fitted_on: Scores | None = None) -> ImageScores:
+    def images(self, fitted_on: AnyScores | None = None) -> ImageScores:
         """The numbers of every image; the temperature is fitted on other scores if they are given."""
         indices = self._indices()
         if len(indices) == 0 or self.classes is None:

@@ -40,6 +40,8 @@ _LEAST_APART = 0.5
 
 def with_imagined(candidate: ImageScores, others: Sequence[ImageScores] = ()) -> list[ImageScores]:
     """The scores of a network, and of others on the same images, each with the imagined images at the end."""
+    if candidate.under:
+        return _under_each_condition(candidate, others)
     networks = (candidate, *others)
     doubts = [_doubt(images) for images in networks]
     place = _typical(np.mean(doubts, axis=0))
@@ -48,6 +50,17 @@ def with_imagined(candidate: ImageScores, others: Sequence[ImageScores] = ()) ->
         _appended(images, float(doubt[place]), apart, RIGHT[min(number, 1)])
         for number, (images, doubt) in enumerate(zip(networks, doubts, strict=True))
     ]
+
+
+def _under_each_condition(candidate: ImageScores, others: Sequence[ImageScores]) -> list[ImageScores]:
+    """The same imagined images are seen under every condition."""
+    from surgeon.metrics.pooling import pool
+
+    parts = [
+        with_imagined(mine, theirs) for mine, *theirs in zip(candidate.under, *(o.under for o in others), strict=True)
+    ]
+    pooled = [pool(of_network) for of_network in zip(*parts, strict=True)]
+    return [replace(each, elsewhere=of.elsewhere) for each, of in zip(pooled, (candidate, *others), strict=True)]
 
 
 def _doubt(images: ImageScores) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ bins there are; theirs is the figure of all images in as many bins of equal size
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,8 @@ from surgeon.metrics.imagined import RIGHT, with_imagined
 from surgeon.metrics.spread import Spread
 
 if TYPE_CHECKING:
-    from surgeon.metrics.accumulator import ImageScores, Scores
+    from surgeon.metrics.accumulator import ImageScores
+    from surgeon.metrics.pooling import AnyScores
 
 Z95 = 1.959963984540054  # the 97.5% quantile of the standard normal distribution
 
@@ -73,7 +74,8 @@ def figure_interval(metric: Metric, images: ImageScores) -> Interval:
     figure = _figure(metric, images)
     if not math.isfinite(figure):
         return UNBOUNDED if math.isnan(figure) else Interval(figure, figure)
-    if metric.per_image is not None and (numbers := metric.per_image(images)).dtype == np.bool_:
+    numbers = metric.per_image(images) if metric.per_image is not None and not images.under else None
+    if numbers is not None and numbers.dtype == np.bool_:
         return proportion_interval(int(numbers.sum()), len(numbers))
     (imagined,) = with_imagined(images)
     spread = _spread(metric, imagined)
@@ -107,7 +109,7 @@ def compare(
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
     gained, lost = (better, worse) if higher_is_better else (worse, better)
     more = _differences(*imagined) if imagined is not None else np.zeros(0)
-    mean, (low, high) = _mean_interval(differences, more)
+    mean, (low, high) = mean_interval(differences, more)
     return PairedComparison(len(differences), mean, low, high, gained, lost)
 
 
@@ -117,7 +119,8 @@ def _differences(candidate: NDArray[Any], baseline: NDArray[Any]) -> NDArray[np.
     return np.subtract(first, second, out=np.zeros(len(first)), where=first != second)
 
 
-def _mean_interval(differences: NDArray[np.float64], imagined: NDArray[np.float64]) -> tuple[float, Interval]:
+def mean_interval(differences: NDArray[np.float64], imagined: NDArray[np.float64]) -> tuple[float, Interval]:
+    """The mean of numbers, one for each image, and its interval, which reckons with imagined ones too."""
     infinite = set(differences[np.isinf(differences)].tolist())
     if len(infinite) == 2:
         return math.nan, UNBOUNDED
@@ -169,9 +172,9 @@ def _clipped(interval: Interval, least: float, most: float) -> Interval:
 
 def compare_scores(
     metric: Metric,
-    candidate: Scores,
-    baseline: Scores,
-    fitted_on: tuple[Scores, Scores] | None = None,
+    candidate: AnyScores,
+    baseline: AnyScores,
+    fitted_on: tuple[AnyScores, AnyScores] | None = None,
 ) -> PairedComparison:
     """Compare two methods by any metric.
 
@@ -188,6 +191,8 @@ def compare_images(metric: Metric, candidate: ImageScores, baseline: ImageScores
     """Compare two methods by any metric, by what is known of each image."""
     if metric.per_image is None:
         return _compare_figures(metric, candidate, baseline)
+    if candidate.under:
+        return _compare_under(metric, candidate, baseline)
     _, mine, theirs = np.intersect1d(candidate.indices, baseline.indices, assume_unique=True, return_indices=True)
     numbers = metric.per_image(candidate)[mine], metric.per_image(baseline)[theirs]
     imagined = None
@@ -197,12 +202,39 @@ def compare_images(metric: Metric, candidate: ImageScores, baseline: ImageScores
     return compare(*numbers, higher_is_better=metric.higher_is_better, imagined=imagined)
 
 
-def _compare_figures(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> PairedComparison:
+def _compare_under(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> PairedComparison:
+    """Compare means over images under several conditions, image by image."""
+    _check_same_images(metric, candidate, baseline)
+    assert metric.per_image is not None
+    pair = with_imagined(candidate, [baseline])
+    first, second = (_by_image(images, metric.per_image(images).astype(np.float64)) for images in pair)
+    real = len(candidate.under[0])
+    return compare(
+        first[:real],
+        second[:real],
+        higher_is_better=metric.higher_is_better,
+        imagined=(first[real:], second[real:]),
+    )
+
+
+def _by_image(images: ImageScores, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Averaged over the conditions that each image was seen under, if there are several."""
+    if not images.under or len(values) != len(images):
+        return values
+    mean: NDArray[np.float64] = values.reshape(len(images.under), -1).mean(axis=0)
+    return mean
+
+
+def _check_same_images(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> None:
     if not np.array_equal(candidate.indices, baseline.indices):
         raise SurgeonError(
             f"Scores of different images ({len(candidate)} and {len(baseline)}) cannot be compared by {metric.name}.",
             "Score both methods on the same images.",
         )
+
+
+def _compare_figures(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> PairedComparison:
+    _check_same_images(metric, candidate, baseline)
     figures = _figure(metric, candidate), _figure(metric, baseline)
     difference = _difference(*figures)
     if any(map(math.isinf, figures)):
@@ -244,9 +276,10 @@ def _same(candidate: ImageScores, baseline: ImageScores) -> bool:
 def _spread(metric: Metric, images: ImageScores) -> Spread:
     """How far a figure may be off, by what the metric itself says or else by leaving out one group at a time."""
     if metric.per_image is not None:
-        return Spread(metric.per_image(images).astype(np.float64))
+        return Spread(_by_image(images, metric.per_image(images).astype(np.float64)))
     if metric.spread is not None:
-        return metric.spread(images)
+        spread = metric.spread(images)
+        return replace(spread, values=_by_image(images, spread.values))
     groups = np.unique(group_of(images.indices)).tolist()
     if len(groups) < 2:
         return Spread(np.zeros(0))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from surgeon.metrics.base import metrics
-from surgeon.metrics.interval import Interval, figure_interval, proportion_interval
+from surgeon.metrics.interval import Interval, figure_interval
 
 if TYPE_CHECKING:
-    from surgeon.metrics.accumulator import Scores
+    from surgeon.metrics.pooling import AnyScores
 
 
 class Metrics(BaseModel):
@@ -53,12 +53,12 @@ class Metrics(BaseModel):
         return None
 
 
-def summarise(scores: Scores, fitted_on: Scores | None = None) -> Metrics:
+def summarise(scores: AnyScores, fitted_on: AnyScores | None = None) -> Metrics:
     """All figures of some images; the temperature is fitted on other ones if they are given."""
     images = scores.images(fitted_on)
-    low, high = proportion_interval(int(images.correct.sum()), len(images))
+    low, high = figure_interval(metrics["accuracy"], images)
     return Metrics(
-        images=len(images),
+        images=len(scores),
         nan_images=int(images.nan.sum()),
         accuracy_low=low,
         accuracy_high=high,
@@ -67,7 +67,7 @@ def summarise(scores: Scores, fitted_on: Scores | None = None) -> Metrics:
     )
 
 
-def intervals(scores: Scores) -> dict[str, Interval]:
+def intervals(scores: AnyScores) -> dict[str, Interval]:
     """The 95% interval of every figure that these images have."""
     images = scores.images()
     meaningful = [name for name in metrics if metrics[name].compute(images) is not None]

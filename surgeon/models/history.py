@@ -189,6 +189,10 @@ class Swept(Fact):
     changed: bool
     """Whether the network had another setting before."""
     tta: Name | None = None
+    under: Texts = ()
+    """The conditions that it was chosen under, by the mean over them; none for images as they are."""
+    confirmed_under: Texts = ()
+    """Those that the held-out images were seen under."""
     warnings: Texts = ()
 
     def setting(self, name: str) -> SweptSetting | None:

@@ -191,6 +191,8 @@ class HeatMap:
     higher_is_better: bool
     table: str = "all values"
     """Which table of the page has the numbers."""
+    marks: str = "The better, the darker; ★ is the chosen pair, ○ the original network."
+    """What shades and marks mean."""
 
     def darkness(self, cell: Cell) -> float:
         """From 0 for the worst to 1 for the best."""
@@ -211,12 +213,41 @@ class HeatMap:
     def note(self) -> str:
         """What the marks mean, and which pairs cannot be seen."""
         missing = len(self.columns) * len(self.rows) - len(self.cells)
-        notes = ["The better, the darker; ★ is the chosen pair, ○ the original network."]
+        notes = [self.marks]
         if any(cell.hollow for cell in self.cells):
             notes.append("Numbers with ~ are estimated from fewer images.")
         if missing:
             notes.append(f"Empty: {missing}, because not finite or dropped early.")
         return " ".join(notes)
+
+
+@dataclass(frozen=True)
+class GroupedBars:
+    """Bars from zero in groups, one bar of each group for every series."""
+
+    key: str
+    title: str
+    groups: Sequence[str]
+    series: Sequence[tuple[str, Sequence[Mark]]]
+    """The name of each, and its bars in the order of the groups."""
+    unit: str = ""
+    note: str = ""
+    table: str = "all values"
+
+    @property
+    def most(self) -> float:
+        """Where the scale ends."""
+        edges = [max(mark.y, *(mark.interval or (0.0,))) for _, marks in self.series for mark in marks]
+        return max(edges, default=1.0) or 1.0
+
+    def horizontal_ticks(self) -> list[tuple[float, str]]:
+        return ticks(0.0, self.most, unit=self.unit)
+
+    @property
+    def description(self) -> str:
+        """For those who cannot see it."""
+        names = " and ".join(name for name, _ in self.series)
+        return f"{self.title}: {names}, {len(self.groups)} groups of bars. The table of {self.table} has the numbers."
 
 
 @dataclass(frozen=True)
@@ -227,7 +258,7 @@ class FigureTable:
     lines: Sequence[tuple[str, str, str]]
 
 
-AnyChart = Chart | RowChart | Matrix | HeatMap | FigureTable
+AnyChart = Chart | RowChart | Matrix | HeatMap | GroupedBars | FigureTable
 
 
 def clipped(name: str, most: int = 28) -> str:

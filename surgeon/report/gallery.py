@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,7 +82,7 @@ class Gallery:
         return [[replace(row, tiles=row.tiles[start : start + width]) for row in self.rows] for start in starts]
 
 
-def draw_gallery(gallery: Gallery, path: Path) -> None:
+def draw_gallery(gallery: Gallery, path: Path | BytesIO) -> None:
     """Write the pictures as a PNG."""
     from matplotlib.figure import Figure
 

@@ -9,17 +9,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surgeon.report import wording
-from surgeon.report.chart import AnyChart, Chart, FigureTable, HeatMap, Mark, Matrix, RowChart, Series, clipped
+from surgeon.report.chart import (
+    AnyChart,
+    Chart,
+    FigureTable,
+    GroupedBars,
+    HeatMap,
+    Mark,
+    Matrix,
+    RowChart,
+    Series,
+    clipped,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#1f6f8b", "#c77d2e")
+COLOURS = ("#1f6f8b", "#c77d2e", "#1a6b3c", "#7a4fa3")
 ACCENT = "#b8324a"
 MOST_DOTS = 40
 """More would hide the line that they are on."""
 MOST_WRITTEN = 12
 """Cells of a larger matrix have no room for numbers."""
+MOST_ROWS = 20
+"""Rows of a heat map are lower than its columns are wide."""
 
 
 def save_picture(title: str, charts: Sequence[AnyChart], path: Path) -> None:
@@ -41,6 +54,8 @@ def save_picture(title: str, charts: Sequence[AnyChart], path: Path) -> None:
                 _draw_matrix(axes, chart)
             case HeatMap():
                 _draw_heat_map(axes, chart)
+            case GroupedBars():
+                _draw_groups(axes, chart)
             case FigureTable():
                 _write_figures(axes, chart)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,6 +69,8 @@ def _size(chart: AnyChart) -> tuple[float, float]:
             return 5.4, 4.6
         case RowChart(rows=rows, named=named):
             return 5.4 if named else 4.0, 1.9 + 0.3 * max(len(rows), 6)
+        case GroupedBars(groups=groups, series=series):
+            return 5.4, max(4.6, 1.6 + 0.13 * len(groups) * (len(series) + 0.8))
         case Matrix(names=names):
             return 4.7, 1.9 + 0.3 * max(len(names), 6)
 
@@ -158,7 +175,7 @@ def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
     for cell in chart.cells:
         shades[cell.row][cell.column] = chart.darkness(cell)
     axes.imshow(shades, cmap="Blues", vmin=0, vmax=2.0, aspect="auto")
-    written = max(len(chart.columns), len(chart.rows)) <= MOST_WRITTEN
+    written = len(chart.columns) <= MOST_WRITTEN and len(chart.rows) <= MOST_ROWS
     for cell in chart.cells:
         mark = " ★" if cell.chosen else " ○" if cell.original else ""
         if written or mark:
@@ -166,11 +183,28 @@ def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
             weight = "bold" if cell.chosen else "normal"
             axes.text(cell.column, cell.row, text, ha="center", va="center", fontsize=8, weight=weight)
     _write_ticks(axes.set_xticks, list(enumerate(chart.columns))[:: 1 + len(chart.columns) // MOST_WRITTEN])
-    _write_ticks(axes.set_yticks, list(enumerate(chart.rows))[:: 1 + len(chart.rows) // MOST_WRITTEN])
+    _write_ticks(axes.set_yticks, list(enumerate(chart.rows))[:: 1 + len(chart.rows) // MOST_ROWS])
     axes.set_xlabel(f"{chart.x_label}\n{textwrap.fill(chart.note, 60)}", fontsize=9)
     axes.set_ylabel(chart.y_label, fontsize=9)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
+
+
+def _draw_groups(axes: Axes, chart: GroupedBars) -> None:
+    thick = 0.8 / len(chart.series)
+    for number, (name, marks) in enumerate(chart.series):
+        places = [group + thick * (number - (len(chart.series) - 1) / 2) for group in range(len(marks))]
+        colour = COLOURS[number % len(COLOURS)]
+        axes.barh(places, [mark.y for mark in marks], thick * 0.92, color=colour, label=clipped(name))
+        for place, mark in zip(places, marks, strict=True):
+            if mark.interval:
+                axes.hlines(place, *mark.interval, color="0.25", alpha=0.6, linewidth=1.0)
+    axes.set_yticks(range(len(chart.groups)), list(chart.groups))
+    axes.invert_yaxis()
+    _write_ticks(axes.set_xticks, chart.horizontal_ticks())
+    _frame(axes)
+    if len(chart.series) > 1:
+        axes.legend(frameon=False, fontsize=9, loc="upper center", ncols=2).set_bbox_to_anchor((0.5, -0.08))
 
 
 def _write_figures(axes: Axes, chart: FigureTable) -> None:

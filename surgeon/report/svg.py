@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from surgeon.report.chart import Cell, Chart, HeatMap, Mark, Range, RowChart, RowMark, Series, clipped
+from surgeon.report.chart import Cell, Chart, GroupedBars, HeatMap, Mark, Range, RowChart, RowMark, Series, clipped
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 426, 16, 244
@@ -214,6 +214,8 @@ class HeatDrawing(NamedTuple):
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
     tiles: Sequence[Tile]
+    left: int = LEFT
+    """Where the tiles begin: names of rows need room."""
 
     @property
     def room(self) -> bool:
@@ -227,12 +229,57 @@ def heat_drawings(charts: Sequence[HeatMap]) -> list[HeatDrawing]:
 
 
 def _heat_drawing(chart: HeatMap) -> HeatDrawing:
-    width, height = (RIGHT - LEFT) / len(chart.columns), (BOTTOM - TOP) / len(chart.rows)
+    left = max(LEFT, 14 + round(6.6 * max(map(len, chart.rows))))
+    width, height = (RIGHT - left) / len(chart.columns), (BOTTOM - TOP) / len(chart.rows)
     tiles = [
-        Tile(round(LEFT + width * c.column, 2), round(TOP + height * c.row, 2), round(chart.darkness(c), 3), c)
+        Tile(round(left + width * c.column, 2), round(TOP + height * c.row, 2), round(chart.darkness(c), 3), c)
         for c in chart.cells
     ]
-    every = max(1, -(-len(chart.columns) * 40 // (RIGHT - LEFT))), max(1, -(-len(chart.rows) * 14 // (BOTTOM - TOP)))
-    x_ticks = [Tick(round(LEFT + width * (i + 0.5), 2), t) for i, t in enumerate(chart.columns) if i % every[0] == 0]
+    every = max(1, -(-len(chart.columns) * 40 // (RIGHT - left))), max(1, -(-len(chart.rows) * 14 // (BOTTOM - TOP)))
+    x_ticks = [Tick(round(left + width * (i + 0.5), 2), t) for i, t in enumerate(chart.columns) if i % every[0] == 0]
     y_ticks = [Tick(round(TOP + height * (i + 0.5), 2), t) for i, t in enumerate(chart.rows) if i % every[1] == 0]
-    return HeatDrawing(chart, round(width, 2), round(height, 2), x_ticks, y_ticks, tiles)
+    return HeatDrawing(chart, round(width, 2), round(height, 2), x_ticks, y_ticks, tiles, left)
+
+
+class GroupDrawing(NamedTuple):
+    """Grouped bars, which lie, ready to be written as SVG; as high as there are bars."""
+
+    chart: GroupedBars
+    left: int
+    bottom: int
+    height: int
+    ticks: Sequence[Tick]
+    names: Sequence[Tick]
+    bars: Sequence[tuple[int, Bar]]
+    """The number of the series that each belongs to, from 1."""
+
+
+def group_drawings(charts: Sequence[GroupedBars]) -> list[GroupDrawing]:
+    """The bars below one another, with room for the names of the groups."""
+    return [_group_drawing(chart) for chart in charts if chart.groups]
+
+
+def _group_drawing(chart: GroupedBars) -> GroupDrawing:
+    names = [clipped(name, 24) for name in chart.groups]
+    left, thick = 18 + round(6.6 * max(map(len, names))), 12 if len(chart.series) == 1 else 8
+    step = thick * len(chart.series) + 8
+    scale = Scale(0.0, chart.most * 1.02, left, RIGHT)
+    bottom = 12 + step * len(names)
+    bars = [
+        (
+            number,
+            Bar(
+                left,
+                12 + step * group + thick * (number - 1),
+                round(scale(mark.y) - left, 2),
+                thick - 1,
+                scale.interval(mark.interval),
+                mark,
+            ),
+        )
+        for number, (_, marks) in enumerate(chart.series, 1)
+        for group, mark in enumerate(marks)
+    ]
+    rows = [Tick(12 + step * group + (step - 8) / 2, name) for group, name in enumerate(names)]
+    ticks = [Tick(scale(at), text) for at, text in chart.horizontal_ticks()]
+    return GroupDrawing(chart, left, bottom, bottom + 26, ticks, rows, bars)

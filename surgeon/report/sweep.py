@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def sweep_picture(sweep: Sweep, path: Path) -> None:
     """Accuracy, both cross-entropies and the metric that was swept by, one beside the other as a PNG."""
     title = f"{sweep.model} on {sweep.data} ({sweep.split}, {sweep.choosing_images:,} images)"
-    save_picture(title, _curve_charts(sweep) if sweep.second_axis is None else heat_maps(sweep), path)
+    charts = _curve_charts(sweep) if sweep.second_axis is None else heat_maps(sweep)
+    save_picture(title, [*charts, *_trade_off(sweep)], path)
 
 
 def sweep_page(sweep: Sweep) -> str:
@@ -40,7 +41,9 @@ def sweep_page(sweep: Sweep) -> str:
         "sweep.html.j2",
         sweep,
         sweep=sweep,
-        charts=svg.drawings([*_curve_charts(sweep), *_gain_chart(sweep)]) if sweep.second_axis is None else [],
+        charts=svg.drawings(
+            [*([*_curve_charts(sweep), *_gain_chart(sweep)] if sweep.second_axis is None else []), *_trade_off(sweep)]
+        ),
         maps=svg.heat_drawings(heat_maps(sweep)) if sweep.second_axis is not None else [],
         learned=[_LearnedView(sweep, one) for one in sweep.learned],
         facts=_facts(sweep),
@@ -49,6 +52,35 @@ def sweep_page(sweep: Sweep) -> str:
 
 def _curve_charts(sweep: Sweep) -> list[Chart]:
     return [_curve_chart(sweep, names) for names in panels(sweep)]
+
+
+def _trade_off(sweep: Sweep) -> list[Chart]:
+    """The mean error under the conditions against the accuracy on clean images, every value a point."""
+    marks = [
+        Mark(
+            100 * point.clean.accuracy,
+            100 * (1 - point.metrics.accuracy),
+            1 - point.metrics.accuracy,
+            f"{sweep.axis} {point.value:g}: clean accuracy {point.clean.accuracy:.2%}, mean error under conditions "
+            f"{1 - point.metrics.accuracy:.2%}{_about(point)}",
+            hollow=point.dropped is not None,
+            chosen=sweep.is_chosen(point),
+        )
+        for point in sweep.points
+        if point.clean is not None
+    ]
+    if not marks:
+        return []
+    return [
+        Chart(
+            "trade-off",
+            "Mean error under conditions against clean accuracy",
+            "accuracy on clean images, %",
+            [Series(f"values of {sweep.axes}, in order", marks)],
+            unit="%",
+            remark="Best is at the bottom right; the larger dot is chosen.",
+        )
+    ]
 
 
 def _curve_chart(sweep: Sweep, names: Sequence[str]) -> Chart:
@@ -211,6 +243,10 @@ def _facts(sweep: Sweep) -> list[tuple[str, Any]]:
         ("preprocessing", images and f"{'×'.join(map(str, images.input_size))}, {images.interpolation}, crop "
          f"{images.crop_pct:g}, mean {_numbers(images.mean)}, std {_numbers(images.std)}"),
         ("method", f"{sweep.method} by {wording.label(sweep.metric)} over {len(sweep.points)} values of {sweep.axes}"),
+        ("chosen under", ", ".join(sweep.under)),
+        ("confirmed under", ", ".join(sweep.confirmed_under)),
+        ("most accuracy to lose on clean images", "" if sweep.max_clean_loss is None else
+         f"{100 * sweep.max_clean_loss:g} points"),
         ("test-time augmentation", sweep.tta and f"{sweep.tta}, {sweep.views} views per image"),
         ("device", f"{sweep.device}, {sweep.precision}"),
         ("image forward passes", f"{sweep.image_forwards:,}"),

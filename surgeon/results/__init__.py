@@ -17,6 +17,15 @@ from surgeon.results.evaluation import (
 )
 from surgeon.results.outputs import Export, Merging, Target
 from surgeon.results.recalibration import Answers, Change, Recalibration
+from surgeon.results.robustness import (
+    AttackCheck,
+    ConditionFigures,
+    CorruptionFigures,
+    Difference,
+    Figure,
+    NetworkRobustness,
+    Robustness,
+)
 from surgeon.results.shift import DataShift
 from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
 from surgeon.results.training import Epoch, FineTuning, Measured
@@ -25,19 +34,24 @@ __all__ = [
     "Affinity",
     "AgainstOneView",
     "Answers",
+    "AttackCheck",
     "AugmentAffinity",
     "Breakdown",
     "Change",
     "Choice",
     "ClassFigures",
     "Combination",
+    "ConditionFigures",
     "ConfidenceBin",
     "Confusion",
+    "CorruptionFigures",
     "DataShift",
+    "Difference",
     "Ensemble",
     "Epoch",
     "Evaluation",
     "Export",
+    "Figure",
     "FineTuning",
     "Gain",
     "Learned",
@@ -47,10 +61,12 @@ __all__ = [
     "Merging",
     "Method",
     "Mistake",
+    "NetworkRobustness",
     "Point",
     "Recalibration",
     "Restatement",
     "Result",
+    "Robustness",
     "Setting",
     "Step",
     "Sweep",

@@ -8,6 +8,7 @@ from surgeon.core.devices import Precision
 from surgeon.metrics import Metrics
 from surgeon.models.sources import Preprocessing
 from surgeon.results.base import Gain, Result
+from surgeon.results.robustness import ConditionFigures
 
 
 class AgainstOneView(Result):
@@ -94,6 +95,8 @@ class Evaluation(Result):
     metrics: Metrics
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """95% intervals of the figures, by the name of the metric."""
+    under: tuple[ConditionFigures, ...] = ()
+    """The same images under conditions, if that was asked for."""
     breakdown: Breakdown | None = None
     """For the report, if that was asked for."""
     bad_images: tuple[str, ...]

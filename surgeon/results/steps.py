@@ -78,6 +78,8 @@ def swept(sweep: Sweep, *, changed: bool, data: DataSet | None = None) -> Swept:
         forced=sweep.forced,
         changed=changed,
         tta=sweep.tta,
+        under=sweep.under,
+        confirmed_under=sweep.confirmed_under,
         warnings=sweep.warnings,
     )
 

@@ -37,6 +37,8 @@ class Point(Result):
     """By the other metrics that are drawn."""
     dropped: str | None = None
     """Why a race went on without it: `beaten` or `thinned out`."""
+    clean: Metrics | None = None
+    """On clean images, where the setting was chosen under other conditions."""
 
     def gain_by(self, metric: str) -> Gain | None:
         own = () if self.gain is None else (self.gain,)
@@ -54,6 +56,11 @@ class Setting(Result):
     gains: tuple[Gain, ...] = ()
     """Over the original, by several metrics; on held-out images if there are any. If several settings were
     measured there, the intervals of all of them together contain the truth 95 times of 100."""
+
+    clean: Metrics | None = None
+    """On clean images (held-out ones if there are any), where the setting was chosen under other conditions."""
+    clean_gain: Gain | None = None
+    """In accuracy over the original on these."""
 
     @property
     def reported(self) -> Metrics:
@@ -113,6 +120,12 @@ class Sweep(Result):
     decision: str = ""
     """Why, in a sentence."""
     learned: tuple[Learned, ...] = ()
+    under: tuple[str, ...] = ()
+    """The conditions that it was chosen under, by the mean over them; none if the images are as they are."""
+    confirmed_under: tuple[str, ...] = ()
+    """Those that the held-out images were seen under: other families of corruptions, where there are any."""
+    max_clean_loss: float | None = None
+    """The most accuracy that a setting was allowed to lose on clean images."""
     temperature: float | None
     """Fitted at the kept setting on the choosing images."""
     temperature_gain: Gain | None = None

@@ -35,6 +35,7 @@ LARGE = {
     "shift_study": "a longer study",
     "instance_aware": "a longer study",
     "cifar_alpha": "needs its arguments",
+    "robustness_cost": "needs its arguments",
 }
 """What `make bench` leaves out."""
 
@@ -263,6 +264,16 @@ def test_timm_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 def names() -> set[str]:
     return {path.stem for path in FOLDER.glob("*.py")} - HELPERS
+
+
+def test_robustness_cost(
+    data: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = script("robustness_cost", monkeypatch)
+    given = ["", "cifar-resnet20", "--data", str(data), "--weights", str(weights), "--limit", "10"]
+    monkeypatch.setattr(sys, "argv", given)
+    module.main()
+    assert "76 conditions" in capsys.readouterr().out
 
 
 def test_every_benchmark_has_a_test() -> None:

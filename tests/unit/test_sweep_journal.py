@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.measuring.books import as_record, from_record
 from surgeon.measuring.journal import VERSION, Journal
 from surgeon.measuring.keeping import Scored
-from surgeon.measuring.runner import as_record, from_record
 from surgeon.metrics import Scores
 
 IDENTITY = {"model": "abc", "data": ["d1", "d2"], "values": (0.0, 0.1), "temperature": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ def finetune(
     resume: bool = False,
     overwrite: bool = False,
     force: bool = False,
+    under: Sequence[str] = (),
+    max_clean_loss: float | None = None,
     workers: int | None = None,
     limit: int | None = None,
     skip_bad: bool = False,
@@ -84,6 +87,8 @@ def finetune(
         overwrite=overwrite,
         track=track,
         force=force,
+        under=tuple(under),
+        max_clean_loss=None if max_clean_loss is None else max_clean_loss / 100,
     )
     file = Path(weights) if weights is not None else None
     return run_finetuning(

@@ -118,6 +118,8 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
             axis=axis,
             metric=run.recipe.sweep_metric,
             force=run.request.force,
+            under=run.request.under,
+            max_clean_loss=run.request.max_clean_loss,
             output=run.folder / SWEEPS[axis],
         )
         try:

@@ -33,6 +33,10 @@ class FinetuneRequest:
     track: str | None = None
     force: bool = False
     """Store the chosen settings even if their gain may be noise."""
+    under: tuple[str, ...] = ()
+    """Conditions to choose the settings under, after training."""
+    max_clean_loss: float | None = None
+    """The most accuracy (as a share) that a setting may lose on clean images."""
 
 
 def check_run(request: FinetuneRequest) -> None:

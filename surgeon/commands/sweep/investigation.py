@@ -18,7 +18,9 @@ from surgeon.measuring.contest import FEWEST_RUNNING, Contest, Measurement
 from surgeon.measuring.product_axis import SEPARATOR
 from surgeon.measuring.runner import Runner
 from surgeon.measuring.spreading import Samples
+from surgeon.measuring.under import ContestUnder, MeasurementUnder, RunnerUnder
 from surgeon.metrics import Metric, Scores, metrics, summarise
+from surgeon.metrics.pooling import AnyScores
 from surgeon.results import Gain, Learned, Learning, Method, Point, Setting, Sweep
 
 ORIGINAL = "original"
@@ -40,6 +42,8 @@ class Question:
     learn: tuple[Learning, ...] = ()
     force: bool = False
     """Keep the best setting even if its gain may be noise."""
+    most_clean_loss: float | None = None
+    """The most accuracy that a setting may lose on clean images, where it is chosen under other conditions."""
 
 
 class Investigation:
@@ -55,6 +59,8 @@ class Investigation:
         self.values: dict[str, float | Pair] = {_name(axis, value): value for value in values}
         self.settings: dict[str, Value] = dict(self.values)
         self.forwards = 0
+        self.clean: dict[str, dict[str, Scores]] = {}
+        """The scores on clean images, by phase, where settings compete under other conditions."""
 
     def run(self, **about: Any) -> Sweep:
         """The whole result; `about` says what the network and the images are."""
@@ -127,9 +133,13 @@ class Investigation:
     def _compete(self, method: Method) -> Contest:
         metric, choosing = self.question.metric, self.choosing
         others = [metrics[name] for name in ALWAYS_COMPARED if name != metric.name]
-        contest = Contest(
+        kind = ContestUnder if isinstance(self.runner, RunnerUnder) else Contest
+        contest = kind(
             list(self.values), ORIGINAL, metric, method, len(choosing), choosing.batch_size, others, self._steps_away()
         )
+        if isinstance(contest, ContestUnder):
+            contest.most_loss = self.question.most_clean_loss
+            self.clean[CHOOSING] = contest.clean
         contest.passes = self.runner.axis.passes
         self.runner.hold(CHOOSING, contest, self.settings, self.choosing)
         self.forwards += contest.forwards
@@ -148,8 +158,11 @@ class Investigation:
             for name, place in places.items()
         }
 
-    def _measure(self, phase: str, names: Sequence[str], batches: Samples) -> dict[str, Scores]:
-        measurement = Measurement(names, len(batches))
+    def _measure(self, phase: str, names: Sequence[str], batches: Samples) -> dict[str, AnyScores]:
+        kind = MeasurementUnder if isinstance(self.runner, RunnerUnder) else Measurement
+        measurement = kind(names, len(batches))
+        if isinstance(measurement, MeasurementUnder):
+            self.clean[phase] = measurement.clean
         measurement.passes = self.runner.axis.passes
         self.runner.hold(phase, measurement, self.settings, batches)
         self.forwards += measurement.forwards
@@ -189,7 +202,7 @@ class Investigation:
         )
 
     def _with_gains(
-        self, record: Learned, name: str, scores: Mapping[str, Scores], settings: Mapping[str, Setting]
+        self, record: Learned, name: str, scores: Mapping[str, AnyScores], settings: Mapping[str, Setting]
     ) -> Learned:
         metric = self.question.metric
         held_back = settings[name].gain(metric.name)
@@ -199,7 +212,7 @@ class Investigation:
         return record.model_copy(update=update)
 
     def _setting(
-        self, name: str, choosing: Mapping[str, Scores], confirming: Mapping[str, Scores], candidates: int
+        self, name: str, choosing: Mapping[str, AnyScores], confirming: Mapping[str, AnyScores], candidates: int
     ) -> Setting:
         fitted_on = (choosing[name], choosing[ORIGINAL])
         gains = []
@@ -209,15 +222,19 @@ class Investigation:
                 gains.append(widened(gain, candidates))
             else:
                 gains.append(gain_over(choosing[ORIGINAL], choosing[name], metrics[metric]))
+        clean = self.clean.get(CONFIRMING if confirming else CHOOSING)
+        accuracy = metrics["accuracy"]
         return Setting(
             name=name,
+            clean=summarise(clean[name]) if clean else None,
+            clean_gain=gain_over(clean[ORIGINAL], clean[name], accuracy) if clean and name != ORIGINAL else None,
             choosing=summarise(choosing[name]),
             confirming=summarise(confirming[name], choosing[name]) if confirming else None,
             gains=tuple(gains),
         )
 
     def _temperature_gain(
-        self, name: str, choosing: Mapping[str, Scores], confirming: Mapping[str, Scores]
+        self, name: str, choosing: Mapping[str, AnyScores], confirming: Mapping[str, AnyScores]
     ) -> Gain | None:
         """What the temperature adds to a setting; None where none can be fitted."""
         if choosing[name].images().scaled.temperature is None:
@@ -235,6 +252,7 @@ class Investigation:
             gain=contest.gains.get(name),
             other_gains=contest.other_gains.get(name, ()),
             dropped=contest.dropped.get(name),
+            clean=summarise(contest.clean[name]) if isinstance(contest, ContestUnder) else None,
         )
 
 

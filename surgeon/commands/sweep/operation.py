@@ -12,9 +12,12 @@ import numpy as np
 
 from surgeon import checkpoint
 from surgeon.commands.storing import decide
-from surgeon.commands.sweep.investigation import Investigation, Question
+from surgeon.commands.sweep import under
+from surgeon.commands.sweep.investigation import CHOOSING, CONFIRMING, Investigation, Question
 from surgeon.commands.sweep.settings import Swept
 from surgeon.commands.sweep.sweepable import axes_but_the_prior, combined, make_sweepable
+from surgeon.commands.sweep.under import parted
+from surgeon.conditions.base import ask
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, count
 from surgeon.core.processes import Processes
@@ -27,6 +30,7 @@ from surgeon.measuring.journal import Journal
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, prepare
 from surgeon.measuring.prior_axis import PriorAxis
 from surgeon.measuring.runner import Runner
+from surgeon.measuring.under import RunnerUnder
 from surgeon.metrics import metrics
 from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
@@ -68,6 +72,10 @@ class SweepRequest:
     apply: bool = False
     temperature: bool = False
     force: bool = False
+    under: tuple[str, ...] = ()
+    """Conditions to choose under, by the mean over them."""
+    max_clean_loss: float | None = None
+    """The most accuracy (as a share) that a setting may lose on clean images."""
     output: Path | None = None
     overwrite: bool = False
 
@@ -94,6 +102,9 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     before = settings_of(loaded.model)
     task = prepare(loaded, request.inference, choosing)
     axes = axes_but_the_prior(task.model, request.axes, request.mix_logits)
+    choose_under, confirm_under = parted(ask(request.under), confirming is not None)
+    if request.under and not choose_under:
+        raise SurgeonError("--under clean changes nothing.", "Leave --under out, or give other conditions.")
     prior = None
     with ExitStack() as kept:
         kept.enter_context(kept_if_it_fails(*axes.values()))
@@ -109,8 +120,16 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
             used = [part for part in (choosing, confirming, estimating) if part is not None]
             journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, used))
         runner = Runner(task.model, axis, task.inference, processes, journal, progress)
+        if choose_under:
+            runner = RunnerUnder(
+                *(task.model, axis, task.inference, processes, journal, progress),
+                preprocessing=task.preprocessing,
+                conditions={CHOOSING: choose_under, CONFIRMING: confirm_under},
+            )
         runner.bad |= dict.fromkeys(prior.bad if prior is not None else ())
-        question = Question(values, metrics[request.metric], request.method, request.learn, request.force)
+        question = Question(
+            values, metrics[request.metric], request.method, request.learn, request.force, request.max_clean_loss
+        )
         held_back = task.batches(confirming) if confirming is not None else None
         sweep = Investigation(runner, question, task.batches(choosing), held_back).run(
             model=loaded.name,
@@ -119,6 +138,9 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
             split=task.image_set.split,
             estimating_images=0 if prior is None else prior.images,
             warnings=(*parts.warnings, *_warnings_of(prior)),
+            under=under.names(choose_under),
+            confirmed_under=under.names(confirm_under) if confirming is not None else (),
+            max_clean_loss=request.max_clean_loss,
             preprocessing=task.preprocessing,
             tta=request.inference.tta,
             views=task.view_count,
@@ -193,6 +215,7 @@ def _open_journal(
         "device": [task.device.type, task.precision],
         "treatment of bad images": request.inference.skip_bad,
         "temperature": temperature_of(task.model),
+        "conditions": [[one.name for one in ask(request.under)], request.max_clean_loss],
     }
     return Journal(folder / JOURNAL, identity, request.overwrite)
 

@@ -22,6 +22,11 @@ def in_sentences(
             )
     elif original.reported.temperature is not None:
         sentences.append(_temperature_alone(original.reported))
+    if best.clean is not None and best.clean_gain is not None and original.clean is not None:
+        sentences.append(
+            f"On clean images: accuracy {original.clean.accuracy:.2%} → {best.clean.accuracy:.2%}, "
+            f"{gain_text(best.clean_gain)}."
+        )
     return tuple(sentences)
 
 

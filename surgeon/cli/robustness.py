@@ -1,0 +1,148 @@
+"""`surgeon robustness`: how networks do on images unlike those that they were trained on."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from surgeon.cli import completion, options, output
+from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
+from surgeon.cli.groups import InferenceImages, Opening
+from surgeon.report.wording import figure
+
+if TYPE_CHECKING:
+    from surgeon.results import Robustness
+
+MOST_CONDITIONS = 30
+"""More of them are shown by corruption only."""
+
+
+def add_to(app: typer.Typer) -> None:
+    add_command(app, robustness)
+
+
+def robustness(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="Networks; the first is the baseline.", autocompletion=completion.models
+        ),
+    ],
+    data: options.Data,
+    under: options.Under = None,
+    seed: options.Seed = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Result, picture, page, journal. The same command resumes there."
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh in DIR.")] = False,
+    tta: options.Tta = None,
+    merge: options.MergeHow = "logits",
+    *,
+    images: InferenceImages,
+    opening: Opening,
+) -> Answer:
+    """Error under corruptions, attacks and other conditions, of networks compared on the same images.
+
+    Without --under: clean images and fifteen corruptions at five severities. DATA may also hold corrupted images:
+    imagenet-c:PATH, a folder of CIFAR-10-C's .npy files, or a table with the columns corruption and severity; and
+    imagenet-a:PATH.
+    """
+    from surgeon.conditions.base import check_conditions
+    from surgeon.models.names import check_model_name
+
+    check_conditions(under or ())
+    for model in models:
+        check_model_name(model)
+    with loading():
+        from surgeon.commands.robustness.operation import RobustnessRequest, check_output, run_robustness
+    request = RobustnessRequest(images.request(data, tta, merge), tuple(under or ()), seed, folder, overwrite)
+    if folder is not None:
+        check_output(folder, overwrite)
+    loaded = [opening.open(model) for model in models]
+    with output.progress_bar("batches/s") as bar:
+        result = run_robustness(loaded, request, bar)
+    return Answer(result, partial(describe, result, folder))
+
+
+def describe(result: Robustness, folder: Path | None) -> None:
+    """Tell people what was found."""
+    from surgeon.report.robustness import in_sentences, names_of
+
+    names = names_of(result)
+    tell_measured(result, ", ".join(names), [network.preprocessing for network in result.networks])
+    if result.networks[0].corruptions:
+        output.show(_corruptions(result, names))
+    others = [one for one in result.networks[0].conditions if one.severity is None]
+    if others and len(result.networks[0].conditions) > 1:
+        output.show(_conditions(result, names))
+    if result.networks[0].figures:
+        output.show(_figures(result, names))
+    for sentence in in_sentences(result):
+        output.say(f"• {escape(sentence)}")
+    output.say(f"[dim]{result.images:,} images in {result.seconds:.1f} s on {result.device}[/]")
+    if folder is not None:
+        tell_report(folder, "robustness.png")
+    else:
+        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
+
+
+def _corruptions(result: Robustness, names: list[str]) -> Table:
+    """One row per corruption: of one network its severities, of several their means."""
+    table = Table(title="Error by corruption", title_justify="left")
+    table.add_column("corruption")
+    first, several = result.networks[0], len(names) > 1
+    severities = sorted({one.severity for one in first.conditions if one.severity is not None})
+    for heading in names if several else [*map(str, severities), "mean"]:
+        table.add_column(heading, justify="right")
+    for place, row in enumerate(first.corruptions):
+        if several:
+            shown = [figure("accuracy", network.corruptions[place].error.value) for network in result.networks]
+        else:
+            errors = {one.severity: one.error for one in first.conditions if one.name == row.corruption}
+            shown = [figure("accuracy", errors.get(severity)) for severity in severities]
+            shown.append(figure("accuracy", row.error.value))
+        table.add_row(row.corruption, *shown)
+    return table
+
+
+def _conditions(result: Robustness, names: list[str]) -> Table:
+    table = Table(title="Accuracy by condition", title_justify="left")
+    table.add_column("condition")
+    for name in names:
+        table.add_column(name, justify="right")
+    shown = [place for place, one in enumerate(result.networks[0].conditions) if one.severity is None]
+    for place in shown[:MOST_CONDITIONS]:
+        figures = (figure("accuracy", network.conditions[place].metrics.accuracy) for network in result.networks)
+        table.add_row(escape(result.networks[0].conditions[place].condition), *figures)
+    if len(shown) > MOST_CONDITIONS:
+        table.add_row(f"… {len(shown) - MOST_CONDITIONS} more", *("" for _ in names))
+    return table
+
+
+def _figures(result: Robustness, names: list[str]) -> Table:
+    from surgeon.report.robustness import against_text, label, value_text
+
+    table = Table(title="Figures, with 95% intervals over images", title_justify="left")
+    for heading in ("figure", "network"):
+        table.add_column(heading)
+    table.add_column("value", justify="right")
+    table.add_column("95% interval", justify="right")
+    if len(names) > 1:
+        table.add_column(f"against {names[0]}")
+    for place, row in enumerate(result.networks[0].figures):
+        for name, network in zip(names, result.networks, strict=True):
+            one = network.figures[place]
+            cells = [
+                value_text(one.key, one.value),
+                f"{value_text(one.key, one.low)} to {value_text(one.key, one.high)}",
+            ]
+            table.add_row(label(row.key), name, *cells, *([against_text(one)] if len(names) > 1 else []))
+    return table

@@ -1,0 +1,48 @@
+"""What conditions look like: an image under some of them, as a PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+
+import numpy as np
+import torch
+
+from surgeon.conditions.base import Asked
+from surgeon.data.images import ImageSet
+from surgeon.measuring.conditions import ConditionMaker, denormalise
+from surgeon.measuring.preparation import PreparedNetwork, batches_for
+from surgeon.report.gallery import Gallery, Row, Tile, draw_gallery
+
+MOST_ROWS = 20
+SHOWN = 5
+"""Images of a condition without severities."""
+
+
+def example_pictures(network: PreparedNetwork, images: ImageSet, asked: Sequence[Asked], seed: int) -> bytes:
+    """One row for every condition; of a corruption one image at all of its severities."""
+    rows: dict[str, list[Asked]] = {}
+    for one in asked:
+        if one.condition.family not in ("fourier", "attack"):
+            rows.setdefault(one.condition.name, []).append(one)
+    if not rows or len(images) == 0:
+        return b""
+    maker = ConditionMaker(seed)
+    batch = next(iter(batches_for([network], images.subset(np.arange(min(len(images), SHOWN))))))
+    shown = []
+    for name, members in list(rows.items())[:MOST_ROWS]:
+        pictures = []
+        for one in members[:SHOWN]:
+            condition = maker.make(one, network.preprocessing, network.model)
+            with torch.no_grad():
+                seen = batch if condition is None else condition(batch)
+            pixels = denormalise(seen.images, network.preprocessing).mul(255).round().to(torch.uint8)
+            pixels = pixels.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous()
+            pictures.append(pixels.numpy())
+        tiles = pictures[0] if len(members) == 1 else [each[0] for each in pictures]
+        severities = [str(one.severity) for one in members if one.severity is not None]
+        remark = f"severity {', '.join(severities)}" if severities else members[0].condition.family.value
+        shown.append(Row(name, remark, tuple(Tile(np.asarray(tile)) for tile in tiles)))
+    file = BytesIO()
+    draw_gallery(Gallery("Images under the conditions", tuple(shown)), file)
+    return file.getvalue()
