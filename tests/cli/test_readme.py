@@ -113,13 +113,13 @@ def test_every_rewrite_and_insert_has_a_page_with_its_options() -> None:
 def test_everything_that_can_be_added_in_one_file(tmp_path: Path) -> None:
     """In a process of their own: what they register would stay in this one."""
     for name, program in zip(
-        ("clipped", "scaled_noise", "dimmed", "halves", "sure_mistakes", "darker"),
+        ("clipped", "scaled_noise", "dimmed", "halves", "sure_mistakes", "darker", "negative"),
         blocks(EXTENDING, "python"),
         strict=True,
     ):
         (tmp_path / f"{name}.py").write_text(program)
     use = """
-import clipped, darker, dimmed, halves, scaled_noise, sure_mistakes, torch, surgeon
+import clipped, darker, dimmed, halves, negative, scaled_noise, sure_mistakes, torch, surgeon
 from PIL import Image
 from surgeon.augment.pipeline import build_augmentation
 from surgeon.models.sources import Preprocessing
@@ -137,6 +137,9 @@ from surgeon.views import views_for
 views = views_for("darker:steps=3", Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,)))
 assert views.count == 4
 assert [round(float(view.mean()), 3) for view in views.of(torch.ones(2, 1, 8, 8))] == [1.0, 0.9, 0.8, 0.7]
+from surgeon.conditions.base import ask
+(under,) = ask(["negative:share=0.5"])
+assert under.apply(torch.rand(2, 1, 8, 8), torch.tensor([0, 1]), torch.tensor([0, 1])).eq(0.5).all()
 """
     finished = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr

@@ -63,6 +63,8 @@ def finetune(
         skip_bad: Leave out images that cannot be read.
         device: `cuda`, `mps` or `cpu`; by default the fastest.
         track: A tool that Accelerate logs to: `tensorboard`, `wandb`…
+        under: Conditions under which a sweep after training chooses, by their mean.
+        max_clean_loss: How many points of accuracy on clean images such a choice may cost.
         changes: Any key of a recipe.
 
     Examples:
