@@ -251,7 +251,7 @@ def test_made_up_records_are_told(seed: int, rich: Path, of_timm: Path, tmp_path
 def test_made_up_histories_are_told_and_have_a_card(rich: Path, tmp_path: Path) -> None:
     """Also a history that is as good as any other one is shown without trouble, whatever its figures and names."""
     record, shown = record_of(rich), 0
-    for told, changed in mutations({"history": record["history"]}, 100, seed=10):
+    for told, changed in mutations({"history": record["history"]}, 160, seed=7):
         folder = shutil.copytree(rich, tmp_path / "folder")
         forge(folder, {**record, **changed})
         attempt(folder, told)
