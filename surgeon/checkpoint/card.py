@@ -10,7 +10,8 @@ from surgeon.checkpoint.card_header import card_metadata, metadata_for, title
 from surgeon.checkpoint.record import Surgery
 from surgeon.checkpoint.sentences import in_sentences
 from surgeon.core.errors import listing
-from surgeon.models.history import History, is_fully_known, what_changed_weights
+from surgeon.models.history import History
+from surgeon.models.lineage import is_fully_known, what_changed_weights
 from surgeon.norms import norms
 from surgeon.surgery.plan import ResolvedPlan
 

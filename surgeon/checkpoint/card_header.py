@@ -8,8 +8,9 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from surgeon.checkpoint.record import Surgery
 from surgeon.core.errors import printable
-from surgeon.models.history import DataKind, History, last_test, training_data
+from surgeon.models.history import DataKind, History
 from surgeon.models.hub import hub_name
+from surgeon.models.lineage import last_test, training_data
 from surgeon.surgery.plainness import predicts_unconverted
 
 

@@ -17,7 +17,8 @@ from surgeon.augment.base import Kind, augments
 from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet, UnreadableImageError
-from surgeon.data.opening import MissingSplitError, open_data
+from surgeon.data.named_splits import MissingSplitError
+from surgeon.data.opening import open_data
 from surgeon.data.seeding import seed_from
 from surgeon.data.stratified import Indices
 from surgeon.models.sources import Preprocessing

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.data.folders import image_files, subfolders
 from surgeon.data.imagenet import outputs_of, wordnet_numbers
 from surgeon.data.images import ImageFiles, ImageSet, PixelArrays
-from surgeon.data.opening import IMAGENET_C, LABELS_FILE, image_files, subfolders
+from surgeon.data.opening import IMAGENET_C, LABELS_FILE
 from surgeon.data.stratified import limit
 
 SEVERITIES = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -15,38 +15,19 @@ from surgeon.core.errors import ExitCode, SurgeonError, did_you_mean, listing
 from surgeon.data.descriptions import check_descriptions, check_tables
 from surgeon.data.digits import SPLITS as DIGITS_SPLITS
 from surgeon.data.digits import digit_pixels
-from surgeon.data.imagenet import outputs_of
-from surgeon.data.images import ImageFiles, ImageSet, PixelArrays
+from surgeon.data.folders import folder_name, open_folder, open_some_of_imagenet, open_unlabelled_folder, subfolders
+from surgeon.data.images import ImageSet, PixelArrays
+from surgeon.data.named_splits import VALIDATION_NAMES, WHOLE, choose_split
 from surgeon.data.presets import PRESETS, Preset
 from surgeon.data.tables import Columns, column_values, image_set, parquet_values
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features  # type: ignore[import-untyped]
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
-VALIDATION_NAMES = ("validation", "val", "valid", "dev")
 IMAGENET_A, IMAGENET_C, LABELS_FILE = "imagenet-a:", "imagenet-c:", "labels.npy"
-WHOLE = "all"  # the split of a source that has none
 
 _SHARD = re.compile(r"(\w+(?:[.-]\w+)*)-\d{5}-of-\d{5}\.\w+")
 """A file of a split, as the hub names them: photo-00000-of-00002.parquet."""
-
-
-class MissingSplitError(SurgeonError):
-    """A data set does not have the split that is asked for.
-
-    Args:
-        message: What is missing.
-        splits: Those that there are; none if the data are not divided.
-    """
-
-    def __init__(self, message: str, splits: Sequence[str]) -> None:
-        self.splits = tuple(splits)
-        super().__init__(message, self.hint_for("--split"))
-
-    def hint_for(self, option: str) -> str:
-        """What to do with the option by which the split was asked for."""
-        return f"Pass {option} with one of: {listing(self.splits)}." if self.splits else f"Leave {option} out."
 
 
 def open_data(
@@ -81,7 +62,7 @@ def open_data(
         return _open_hub(repository, config or None, split, columns)
     if spec.startswith(IMAGENET_A):
         _refuse_conditions(where, spec)
-        return _open_some_of_imagenet(Path(spec.removeprefix(IMAGENET_A)).expanduser(), split)
+        return open_some_of_imagenet(Path(spec.removeprefix(IMAGENET_A)).expanduser(), split)
     if spec.startswith(IMAGENET_C) or (Path(spec).expanduser() / LABELS_FILE).is_file():
         raise SurgeonError(
             f"{spec!r} holds images under several corruptions.", "`surgeon robustness` measures networks on them."
@@ -115,107 +96,18 @@ def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         return _open_saved(path, split, columns)
     if _holds_parquet(path):
-        return _open_layout(path, None, _folder_name(path), split, columns)
+        return _open_layout(path, None, folder_name(path), split, columns)
     _refuse_conditions(columns.where, str(path))
-    return _open_folder(path, split) if columns.labelled else _open_unlabelled_folder(path, split)
+    return open_folder(path, split) if columns.labelled else open_unlabelled_folder(path, split)
 
 
-def _folder_name(path: Path) -> str:
-    return path.resolve().name
-
-
-# Splits -----------------------------------------------------------------------------------------
-
-
-def choose_split(wanted: str | None, existing: Iterable[str], name: str) -> str:
-    """The existing split that is meant: `val`, `valid`, `validation` and `dev` are the same."""
-    splits = list(existing)
-    if wanted is None:
-        candidates = ["test", *VALIDATION_NAMES, *(splits if len(splits) == 1 else [])]
-    else:
-        candidates = [wanted, *(VALIDATION_NAMES if wanted in VALIDATION_NAMES else [])]
-    for candidate in candidates:
-        if candidate in splits:
-            return candidate
-    if splits == [WHOLE]:
-        raise MissingSplitError(f"{name!r} has no splits, so there is no {wanted!r}.", ())
-    problem = f"There is no split {wanted!r} in {name!r}" if wanted else f"{name!r} has no test or validation split"
-    raise MissingSplitError(f"{problem}.", splits)
-
-
-# Digits and folders -----------------------------------------------------------------------------
+# Digits -----------------------------------------------------------------------------
 
 
 def _open_digits(split: str | None) -> ImageSet:
     chosen = choose_split(split, DIGITS_SPLITS, "digits")
     pixels, labels = digit_pixels(chosen)  # type: ignore[arg-type]
     return ImageSet.over(PixelArrays(pixels), labels, [str(digit) for digit in range(10)], name="digits", split=chosen)
-
-
-def _open_folder(root: Path, split: str | None) -> ImageSet:
-    splits = _split_folders(root) or {WHOLE: root}
-    chosen = choose_split(split, splits, _folder_name(root))
-    # The classes of all splits: one that is missing here must not shift the numbers of the others.
-    classes = sorted({name for folder in splits.values() for name in subfolders(folder)})
-    if not classes:
-        raise SurgeonError(
-            f"The folder {str(splits[chosen])!r} holds no class folders and no Parquet files.",
-            "Put the images of each class into a folder of its own, e.g. test/cat/1.jpg.",
-        )
-    paths: list[str] = []
-    labels: list[int] = []
-    for label, name in enumerate(classes):
-        of_class = list(image_files(splits[chosen] / name, root))
-        paths += of_class
-        labels += [label] * len(of_class)
-    return ImageSet.over(ImageFiles(root, paths), labels, classes, name=_folder_name(root), split=chosen)
-
-
-def _open_some_of_imagenet(root: Path, split: str | None) -> ImageSet:
-    """A folder with some of ImageNet's classes, by WordNet number: networks choose among these alone."""
-    if not root.is_dir():
-        raise SurgeonError(f"There is no folder {str(root)!r}.", "Give the one that holds n01440764 and so on.")
-    images = _open_folder(root, split)
-    return replace(images, outputs=outputs_of(images.class_names, root.name))
-
-
-def _open_unlabelled_folder(root: Path, split: str | None) -> ImageSet:
-    """All images below a folder, or below that of a split, whatever the folders between are called."""
-    splits = {name: root / name for name in subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)}
-    chosen = choose_split(split, splits or {WHOLE: root}, _folder_name(root))
-    paths = list(image_files(splits.get(chosen, root), root))
-    if not paths:
-        raise SurgeonError(
-            f"The folder {str(splits.get(chosen, root))!r} holds no images.",
-            f"Images are files that end in {listing(IMAGE_SUFFIXES, 'or', limit=20)}.",
-        )
-    labels = [0] * len(paths)
-    return ImageSet.over(
-        ImageFiles(root, paths), labels, ["0"], name=_folder_name(root), split=chosen, names_known=False
-    )
-
-
-def _split_folders(root: Path) -> dict[str, Path]:
-    """Folders named like splits that hold class folders."""
-    names = [name for name in subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)]
-    return {name: root / name for name in names if subfolders(root / name)}
-
-
-def subfolders(folder: Path) -> list[str]:
-    """The names of the folders in a folder, in order."""
-    if not folder.is_dir():
-        return []
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-
-
-def image_files(folder: Path, root: Path) -> Iterator[str]:
-    """All images below a folder, in order, by their paths below another one."""
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        folders.sort()
-        for file in sorted(files):
-            if file.lower().endswith(IMAGE_SUFFIXES) and not file.startswith("."):
-                yield os.path.relpath(os.path.join(parent, file), root)
 
 
 # Parquet files, saved sets, the hub -------------------------------------------------------------
@@ -243,7 +135,7 @@ def _open_parquet_file(path: Path, split: str | None, columns: Columns) -> Image
 def _open_saved(path: Path, split: str | None, columns: Columns) -> ImageSet:
     import datasets
 
-    name = _folder_name(path)
+    name = folder_name(path)
     check_descriptions(path)
     check_tables([str(file) for file in path.rglob("*.arrow")])
     with _quiet_datasets(name):

@@ -14,7 +14,7 @@ import numpy as np
 
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet
-from surgeon.data.opening import VALIDATION_NAMES, MissingSplitError
+from surgeon.data.named_splits import VALIDATION_NAMES, MissingSplitError
 from surgeon.data.presets import PRESETS, HeldOut
 from surgeon.data.stratified import halves, limit, rest
 from surgeon.measuring.preparation import InferenceRequest, open_images

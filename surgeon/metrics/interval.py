@@ -208,7 +208,7 @@ def _compare_under(metric: Metric, candidate: ImageScores, baseline: ImageScores
     assert metric.per_image is not None
     pair = with_imagined(candidate, [baseline])
     first, second = (_by_image(images, metric.per_image(images).astype(np.float64)) for images in pair)
-    real = len(candidate.under[0])
+    real = _number(candidate)
     return compare(
         first[:real],
         second[:real],
@@ -223,6 +223,11 @@ def _by_image(images: ImageScores, values: NDArray[np.float64]) -> NDArray[np.fl
         return values
     mean: NDArray[np.float64] = values.reshape(len(images.under), -1).mean(axis=0)
     return mean
+
+
+def _number(images: ImageScores) -> int:
+    """Of images, however many conditions each was seen under."""
+    return len(images.under[0]) if images.under else len(images)
 
 
 def _check_same_images(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> None:
@@ -243,13 +248,13 @@ def _compare_figures(metric: Metric, candidate: ImageScores, baseline: ImageScor
         low, high = UNBOUNDED
     else:
         low, high = _interval_of_difference(metric, difference, candidate, baseline)
-    return PairedComparison(len(candidate), difference, low, high, gained=None, lost=None)
+    return PairedComparison(_number(candidate), difference, low, high, gained=None, lost=None)
 
 
 def _interval_of_difference(
     metric: Metric, difference: float, candidate: ImageScores, baseline: ImageScores
 ) -> Interval:
-    if len(candidate) == 1:
+    if _number(candidate) == 1:
         return UNBOUNDED
     if not _same(candidate, baseline):
         imagined = with_imagined(candidate, [baseline])

@@ -8,7 +8,7 @@ import numpy as np
 
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.images import ImageSet
-from surgeon.data.opening import WHOLE
+from surgeon.data.named_splits import WHOLE
 from surgeon.data.stratified import limit
 from surgeon.measuring.choosing import hold_back, open_split
 from surgeon.measuring.preparation import InferenceRequest, open_images

@@ -18,12 +18,8 @@ from surgeon.models.history import (
     History,
     Saved,
     Step,
-    common_start,
-    is_fully_known,
-    last_test,
-    training_data,
-    what_changed_weights,
 )
+from surgeon.models.lineage import common_start, is_fully_known, last_test, training_data, what_changed_weights
 from surgeon.results.steps import data_set
 from tests.histories import CIFAR, OWN, averaged, every_step, fine_tuned, merged, on_test_images, swept, temperature
 

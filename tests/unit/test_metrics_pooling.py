@@ -162,3 +162,11 @@ def test_no_mistake_at_all_is_no_proof_of_perfection() -> None:
     value, (low, high) = weighted_error(np.zeros((50, 3)), np.full(3, 1 / 3))
     assert value == low == 0
     assert high > 0.03
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "scaled-cross-entropy", "ece"])
+def test_gains_count_images_not_predictions(metric: str) -> None:
+    compared = compare_scores(metrics[metric], under(drawn(2, 50, skill=2)), under(drawn(2, 50)))
+    assert compared.images == 50
+    alone = compare_scores(metrics[metric], under(drawn(2, 1, skill=2)), under(drawn(2, 1)))
+    assert (alone.low, alone.high) == (-math.inf, math.inf) or metric == "accuracy"

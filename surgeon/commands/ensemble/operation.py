@@ -21,7 +21,7 @@ from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batch, Batches
-from surgeon.data.opening import WHOLE, MissingSplitError
+from surgeon.data.named_splits import WHOLE, MissingSplitError
 from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.engine import measure
 from surgeon.measuring.keeping import Logits, only_scores

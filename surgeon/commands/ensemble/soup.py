@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from surgeon.core.errors import SurgeonError, listing
-from surgeon.models.history import common_start
+from surgeon.models.lineage import common_start
 from surgeon.models.sources import BaseWeights, LoadedModel
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.branches import mix_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surgeon.core.errors import count, listing
-from surgeon.data.opening import WHOLE
+from surgeon.data.named_splits import WHOLE
 from surgeon.report.wording import figure, gain_text, label, short_names
 from surgeon.results import Combination, Ensemble
 
