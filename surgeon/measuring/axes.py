@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, cast
@@ -54,7 +55,30 @@ def kept_if_it_fails(*axes: Axis) -> Iterator[None]:
         raise
 
 
-class AlphaAxis:
+class PassPerValue(ABC):
+    """An axis whose every value takes a pass of its own, but for the layers before the first one that it changes."""
+
+    _prefix: SharedPrefix
+
+    @abstractmethod
+    def set(self, value: Value) -> None:
+        """Leave the network at a value."""
+
+    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
+        """The predictions for the same images at each value."""
+        predicted = []
+        with self._prefix.over(images) as forward:
+            for value in values:
+                self.set(value)
+                predicted.append(forward())
+        return predicted
+
+    def passes(self, values: int) -> int:
+        """How often images go through the network for a number of values."""
+        return values
+
+
+class AlphaAxis(PassPerValue):
     """The weight of each example's own statistics, the same in all layers in which it can be set."""
 
     name = "alpha"
@@ -70,17 +94,6 @@ class AlphaAxis:
         self.original = originals.pop()
         self._found = {name: layer.alpha_values for name, layer in self.layers.items()}
         self._prefix = SharedPrefix(model, self.layers.values())
-
-    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
-        predicted = []
-        with self._prefix.over(images) as forward:
-            for value in values:
-                self.set(value)
-                predicted.append(forward())
-        return predicted
-
-    def passes(self, values: int) -> int:
-        return values
 
     def set(self, value: Value) -> None:
         for name, layer in self.layers.items():

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from surgeon.core.errors import SurgeonError
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
-from surgeon.measuring.axes import Value
+from surgeon.measuring.axes import PassPerValue, Value
 from surgeon.measuring.shared_prefix import SharedPrefix
 from surgeon.norms import norms
 from surgeon.surgery.apply import install_rewrite
 
 
-class OptionAxis:
+class OptionAxis(PassPerValue):
     """One option of a rewrite, the same in all layers that have it.
 
     The original is the value at which these layers are as before surgery; for a rewrite that has none, the present one.
@@ -50,19 +50,6 @@ class OptionAxis:
             for name, layer in self.layers.items():
                 if objection := self.variant.objection(layer, config):
                     raise SurgeonError(f"{self.name} cannot be {value:g}: {name} {objection}.")
-
-    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
-        """The predictions for the same images at each value."""
-        predicted = []
-        with self._prefix.over(images) as forward:
-            for value in values:
-                self.set(value)
-                predicted.append(forward())
-        return predicted
-
-    def passes(self, values: int) -> int:
-        """How often images go through the network for a number of values."""
-        return values
 
     def set(self, value: Value) -> None:
         """Leave the network at a value."""

@@ -11,14 +11,14 @@ from torch import Tensor
 from surgeon.core.progress import Progress, say_nothing
 from surgeon.data.images import ImageSet
 from surgeon.layers.statistics import Statistics
-from surgeon.measuring.axes import Value
+from surgeon.measuring.axes import PassPerValue, Value
 from surgeon.measuring.preparation import PreparedNetwork, batches_for, readable_images
 from surgeon.measuring.shared_prefix import SharedPrefix
 from surgeon.models.history import Images, Recalibrated
 from surgeon.surgery.recalibration import Reestimation, reestimate, set_statistics, statistics_of
 
 
-class PriorAxis:
+class PriorAxis(PassPerValue):
     """The statistics of a network at each of several priors, all estimated beforehand from the same images.
 
     They are those of the network as it is when the axis is made. What else is swept comes on top of them.
@@ -62,19 +62,6 @@ class PriorAxis:
         modules = dict(self.model.named_modules())
         changing = {layer.layer for found in self.found.values() for layer in found.layers} or before
         self._prefix = SharedPrefix(self.model, [modules[name] for name in changing])
-
-    def logits(self, images: Tensor, values: Sequence[Value]) -> list[Tensor]:
-        """The predictions for the same images at each value."""
-        predicted = []
-        with self._prefix.over(images) as forward:
-            for value in values:
-                self.set(value)
-                predicted.append(forward())
-        return predicted
-
-    def passes(self, values: int) -> int:
-        """How often images go through the network for a number of values."""
-        return values
 
     def set(self, value: Value) -> None:
         """Leave the network at a value."""

@@ -265,7 +265,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise SurgeonError(f"The recipe {str(path)!r} is no list of `key: value` lines.")
+        raise SurgeonError(f"The recipe {str(path)!r} does not consist of `key: value` lines.")
     return content
 
 

@@ -171,7 +171,7 @@ def test_yaml_runs_no_code_and_has_to_be_a_mapping(tmp_path: Path) -> None:
     with pytest.raises(SurgeonError, match="not readable YAML"):
         read_yaml(evil)
     evil.write_text("- lr\n")
-    with pytest.raises(SurgeonError, match="no list of"):
+    with pytest.raises(SurgeonError, match="does not consist of"):
         read_yaml(evil)
 
 
