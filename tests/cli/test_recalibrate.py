@@ -62,6 +62,11 @@ def test_without_labels_nothing_is_claimed_of_accuracy(flat: Path, here: Path) -
     told = done("recalibrate", "digits-resnet8", "--data", flat, "-o", "out")
     assert "Without labels nobody knows" in told.stderr
     assert "mean confidence" in told.stderr
+    assert "from 80 images, without labels and with a weight of 7.2%" in told.stderr
+    moved = json.loads((here / "out" / "report" / "result.json").read_text("utf-8"))["layers"]
+    average = sum(layer["mean_shift"] for layer in moved) / len(moved)
+    for text in (told.stderr, (here / "out" / "README.md").read_text("utf-8")):
+        assert f"Means moved by {average:.3f} standard deviations" in text
     page, card = (here / "out" / name for name in ("report/report.html", "README.md"))
     for text in (told.stdout, told.stderr, page.read_text("utf-8"), card.read_text("utf-8")):
         assert "accuracy" not in text.lower().replace("figure(&quot;accuracy", "")
@@ -87,6 +92,8 @@ def test_keeping_the_old_statistics_keeps_every_bit(flat: Path, here: Path) -> N
     found = document("recalibrate", "digits-resnet8", "--data", flat, "--prior", "inf", "-o", "out")
     assert found["change"]["changed"] == 0
     assert found["prior"] == "Infinity"
+    few = document("recalibrate", "digits-resnet8", "--data", flat, "--prior", "inf", "--limit", 20)
+    assert not any("noisy" in warning for warning in few["warnings"])
     stored, before = weights(here / "out"), open_model("digits-resnet8").model.state_dict()
     assert all(torch.equal(value, before[name]) for name, value in stored.items() if name in before)
 
