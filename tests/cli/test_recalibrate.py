@@ -152,6 +152,15 @@ def test_images_of_one_class_are_warned_of() -> None:
     assert any("about 1 of the 10 classes" in warning for warning in found["warnings"])
 
 
+@pytest.mark.parametrize(("labels", "warned"), [([3] * 80, True), (list(range(10)) * 8, False), ([-1] * 80, False)])
+def test_labels_of_a_table_serve_to_warn_of_one_class(labels: list[int], warned: bool, flat: Path) -> None:
+    """Predictions for strange images are of many classes, even if the images are of one."""
+    images = [{"bytes": file.read_bytes(), "path": None} for file in sorted(flat.iterdir())]
+    pq.write_table(pa.table({"image": images, "label": labels}), "table.parquet")
+    found = document("recalibrate", "digits-resnet8", "--data", "table.parquet")
+    assert any("about 1 of the 10 classes" in warning for warning in found["warnings"]) == warned
+
+
 def test_images_that_cannot_be_read(flat: Path, here: Path) -> None:
     good = document("recalibrate", "digits-resnet8", "--data", flat, "-o", "good")
     (flat / "bad.png").write_bytes(b"no picture")
