@@ -152,7 +152,7 @@ def _recalibrated(step: Recalibrated) -> str:
     else:
         sentences = [f"Normalisation statistics estimated anew for {where}, prior {step.prior:g} images."]
     if step.mean_shift is not None:
-        sentences.append(f"Means moved by {step.mean_shift:.2f} standard deviations on average.")
+        sentences.append(f"Means moved by {step.mean_shift:.3f} standard deviations on average.")
     if step.entropy is not None:
         sentences.append(_entropy(step.entropy))
     if step.changed_predictions is not None:

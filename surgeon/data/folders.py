@@ -27,8 +27,9 @@ def open_folder(root: Path, split: str | None) -> ImageSet:
     # The classes of all splits: one that is missing here must not shift the numbers of the others.
     classes = sorted({name for folder in splits.values() for name in subfolders(folder)})
     if not classes:
+        lacking = ", so its images have no labels" if any(image_files(splits[chosen], root)) else ""
         raise SurgeonError(
-            f"The folder {str(splits[chosen])!r} holds no class folders and no Parquet files.",
+            f"The folder {str(splits[chosen])!r} holds no class folders and no Parquet files{lacking}.",
             "Put the images of each class into a folder of its own, e.g. test/cat/1.jpg.",
         )
     paths: list[str] = []

@@ -155,7 +155,10 @@ def _normalised(pixels: list[Tensor], preprocessing: Preprocessing) -> Tensor:
 
 def _several(bad: list[UnreadableImageError]) -> SurgeonError:
     names = listing((error.identity for error in bad), limit=3)
-    return SurgeonError(f"{count(len(bad), 'image')} of one batch cannot be read: {names}.", bad[0].hint)
+    return SurgeonError(
+        f"{count(len(bad), 'image')} of one batch cannot be read: {names}.",
+        "Repair or remove them, or pass --skip-bad to go on without.",
+    )
 
 
 def batches(

@@ -22,6 +22,7 @@ MOST_CLASSES = 1_000_000
 """Class numbers go up to the largest label, and every class has a name and an output."""
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "cls")
 FACTS = ("corruption", "severity", "index")
+LABEL_FACT = "label"
 """Columns that say what was done to an image, and to which."""
 
 Values = npt.NDArray[Any]
@@ -34,7 +35,7 @@ class Columns:
     image: str | None
     label: str | None
     labelled: bool = True
-    """Whether labels are wanted; without them every image has class 0, and whatever labels there are is ignored."""
+    """Whether labels are wanted; without them every image has class 0, and whatever labels there are is but a fact."""
     where: tuple[str, ...] = ()
     """COLUMN=VALUE: only rows in which all of these hold."""
 
@@ -49,6 +50,7 @@ def image_set(
     if not columns.labelled:
         nothing = np.zeros(len(table), dtype=np.int64)
         unlabelled = ImageSet.over(ArrowImages(files, image), nothing, ["0"], name=name, split=split, names_known=False)
+        unlabelled = replace(unlabelled, facts=_ignored_labels(table, columns.label))
         return unlabelled if rows is None else unlabelled.subset(rows)
     label = _label_column(table.features, columns.label, name)
     values = column_values(table, label)
@@ -62,6 +64,16 @@ def image_set(
     )
     labelled = replace(labelled, facts={fact: _facts(table, fact) for fact in FACTS if fact in table.features})
     return labelled if rows is None else labelled.subset(rows)
+
+
+def _ignored_labels(table: Dataset, wanted: str | None) -> dict[str, Values]:
+    """The labels of a table whose images are taken without them, as a fact, if it is plain where they are."""
+    names = [name for name in ((wanted,) if wanted is not None else LABEL_NAMES) if name in table.features]
+    if len(names) != 1 or not _is_integer_or_string(table.features[names[0]]):
+        return {}
+    found = table.data.column(names[0]).to_pylist()
+    # Where labels are held back, -1 or nothing stands in their place.
+    return {} if any(value is None or value == -1 for value in found) else {LABEL_FACT: np.asarray(found)}
 
 
 def _facts(table: Dataset, column: str) -> Values:

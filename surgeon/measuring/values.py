@@ -33,7 +33,10 @@ def parse_priors(text: str, option: str) -> tuple[float, ...]:
     """Numbers of images in ascending order, each once; `inf` is one too."""
     parts = [part.strip() for part in text.split(",")]
     finite = [part for part in parts if part.lower() not in INFINITE]
-    values = parse_values(",".join(finite), option, (0.0, MOST_IMAGES)) if finite else ()
+    try:
+        values = parse_values(",".join(finite), option, (0.0, MOST_IMAGES)) if finite else ()
+    except SurgeonError as error:
+        raise SurgeonError(error.message, "Write numbers of images, e.g. 0,16,64,256,1024,inf.") from None
     return (*values, math.inf) if len(finite) < len(parts) else values
 
 

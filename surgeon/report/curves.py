@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surgeon.core.errors import count
 from surgeon.report import wording
-from surgeon.report.chart import unbroken
+from surgeon.report.chart import ticks, unbroken
 
 if TYPE_CHECKING:
     from surgeon.results import Point, Sweep
@@ -131,6 +131,9 @@ def sweep_in_terminal(sweep: Sweep) -> str:
         if marked:
             figure.draw(_signal(marked, marker))
     figure.title(f"{shown.axis} by {sweep.axis}")
+    lowest, highest = (edge(spot.value for spot in placed) for edge in (min, max))
+    if lowest < highest:  # plotext itself would write 1,000 images as 1.0e3
+        figure.ruler("lower").ticks(*map(list, zip(*ticks(lowest, highest, wanted=6), strict=True)))
     legend = [f"● chosen ({sweep.chosen:g})", *([f"○ {wording.DROPPED}"] if early else [])]
     return f"{plotext.uncolorize(figure.build().string())}{'   '.join(legend)}"
 

@@ -66,19 +66,19 @@ def in_sentences(result: Recalibration) -> list[str]:
     if result.confirmed is not None:
         sentences.append(f"On {_images(result.confirmed)} that took no part: {_gains(result.confirmed)}.")
     else:
-        sentences.append("Without labels nobody knows whether that is better: measure it with `--confirm` if you can.")
+        sentences.append("Without labels nobody knows whether that is better; with labels `--confirm` measures it.")
     if result.source is not None:
         sentences.append(f"On the original domain, {_images(result.source)}: {_gains(result.source)}.")
     return sentences
 
 
 def _done(result: Recalibration) -> str:
-    where = f"from {count(result.images, 'image')} without their labels"
+    where = f"from {count(result.images, 'image')}, without labels"
     if result.prior is None:
         return f"{count(len(result.collected), 'layer')} got statistics {where}."
-    moved = f" Means moved by {result.mean_shift:.2f} standard deviations on average." if result.layers else ""
+    moved = f" Means moved by {result.mean_shift:.3f} standard deviations on average." if result.layers else ""
     return (
-        f"The statistics of {count(len(result.layers), 'layer')} were estimated {where}, with a weight of "
+        f"The statistics of {count(len(result.layers), 'layer')} were estimated {where} and with a weight of "
         f"{result.weight:.1%} (prior {result.prior:g} images).{moved}"
     )
 

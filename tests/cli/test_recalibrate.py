@@ -62,6 +62,11 @@ def test_without_labels_nothing_is_claimed_of_accuracy(flat: Path, here: Path) -
     told = done("recalibrate", "digits-resnet8", "--data", flat, "-o", "out")
     assert "Without labels nobody knows" in told.stderr
     assert "mean confidence" in told.stderr
+    assert "from 80 images, without labels and with a weight of 7.2%" in told.stderr
+    moved = json.loads((here / "out" / "report" / "result.json").read_text("utf-8"))["layers"]
+    average = sum(layer["mean_shift"] for layer in moved) / len(moved)
+    for text in (told.stderr, (here / "out" / "README.md").read_text("utf-8")):
+        assert f"Means moved by {average:.3f} standard deviations" in text
     page, card = (here / "out" / name for name in ("report/report.html", "README.md"))
     for text in (told.stdout, told.stderr, page.read_text("utf-8"), card.read_text("utf-8")):
         assert "accuracy" not in text.lower().replace("figure(&quot;accuracy", "")
@@ -87,6 +92,8 @@ def test_keeping_the_old_statistics_keeps_every_bit(flat: Path, here: Path) -> N
     found = document("recalibrate", "digits-resnet8", "--data", flat, "--prior", "inf", "-o", "out")
     assert found["change"]["changed"] == 0
     assert found["prior"] == "Infinity"
+    few = document("recalibrate", "digits-resnet8", "--data", flat, "--prior", "inf", "--limit", 20)
+    assert not any("noisy" in warning for warning in few["warnings"])
     stored, before = weights(here / "out"), open_model("digits-resnet8").model.state_dict()
     assert all(torch.equal(value, before[name]) for name, value in stored.items() if name in before)
 
@@ -143,6 +150,15 @@ def test_images_of_one_class_are_warned_of() -> None:
         Image.fromarray(image).save(folder / f"{number}.png")
     found = document("recalibrate", "digits-resnet8", "--data", folder)
     assert any("about 1 of the 10 classes" in warning for warning in found["warnings"])
+
+
+@pytest.mark.parametrize(("labels", "warned"), [([3] * 80, True), (list(range(10)) * 8, False), ([-1] * 80, False)])
+def test_labels_of_a_table_serve_to_warn_of_one_class(labels: list[int], warned: bool, flat: Path) -> None:
+    """Predictions for strange images are of many classes, even if the images are of one."""
+    images = [{"bytes": file.read_bytes(), "path": None} for file in sorted(flat.iterdir())]
+    pq.write_table(pa.table({"image": images, "label": labels}), "table.parquet")
+    found = document("recalibrate", "digits-resnet8", "--data", "table.parquet")
+    assert any("about 1 of the 10 classes" in warning for warning in found["warnings"]) == warned
 
 
 def test_images_that_cannot_be_read(flat: Path, here: Path) -> None:

@@ -112,6 +112,9 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(SurgeonError, match="holds no class folders"):
         open_data(str(tmp_path / "empty"))
+    (tmp_path / "empty" / "1.jpg").touch()
+    with pytest.raises(SurgeonError, match=r"holds no class folders .*, so its images have no labels"):
+        open_data(str(tmp_path / "empty"))
     with pytest.raises(SurgeonError, match="holds no images"):
         open_data(str(class_folders(tmp_path / "pets", {"cat": 0})))
 

@@ -119,6 +119,19 @@ def record(request: pytest.FixtureRequest) -> Sweep:
     return RECORDS[request.param]
 
 
+def test_the_curve_in_the_terminal_writes_large_values_in_full() -> None:
+    swept = points("cross-entropy")
+    priors = [one.model_copy(update={"value": 16.0 * 4**number}) for number, one in enumerate(swept)]
+    *_, below, legend = sweep_in_terminal(sweep(points=priors, chosen=priors[1].value)).splitlines()
+    assert "chosen (64)" in legend
+    numbers = [float(word) for word in below.split()]
+    assert "e" not in below
+    assert len(numbers) >= 3
+    assert all(priors[0].value <= number <= priors[-1].value for number in numbers)
+    again = sweep_in_terminal(sweep()).splitlines()[-2]
+    assert max(float(word) for word in again.split()) <= max(one.value for one in swept), "nothing is left of before"
+
+
 def test_the_curve_in_the_terminal_marks_the_chosen_value(record: Sweep) -> None:
     text = sweep_in_terminal(record)
     if spots(record, record.metric):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surgeon.core.errors import ExitCode, SurgeonError
-from surgeon.measuring.values import MOST_VALUES, checked, evenly_spaced, parse_values
+from surgeon.measuring.values import MOST_VALUES, checked, evenly_spaced, parse_priors, parse_values
 
 
 def parsed(text: str) -> tuple[float, ...]:
@@ -123,3 +123,10 @@ def test_ranges_keep_their_ends_their_number_and_their_spacing(first: int, last:
     step = (last - first) / 1000 / (number - 1)
     for before, after in pairwise(values):
         assert after - before == pytest.approx(step, abs=2e-10)
+
+
+def test_priors_are_numbers_of_images() -> None:
+    assert parse_priors("64,inf,0,16", "--prior") == (0.0, 16.0, 64.0, math.inf)
+    for text in ("many", "-5,2", "nan", ""):
+        with pytest.raises(SurgeonError, match=r"--prior cannot be .* numbers of images, e\.g\. 0,16,64,256,1024,inf"):
+            parse_priors(text, "--prior")

@@ -76,7 +76,7 @@ def warnings_about(
         found: What became of the statistics; None where they were collected.
         entropy: What entropy minimisation did, if it was asked for.
     """
-    if images < FEW_IMAGES:
+    if images < FEW_IMAGES and (found is None or found.weight > 0):
         yield f"Statistics of {count(images, 'image')} are noisy: use {FEW_IMAGES} or more, or a larger --prior."
     possible = min(images, change.outputs)
     if possible > 1 and classes < max(FEW_CLASSES * possible, ONE_CLASS):

@@ -18,6 +18,7 @@ from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
 from surgeon.data.stratified import halves
+from surgeon.data.tables import LABEL_FACT
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.engine import measure
 from surgeon.measuring.keeping import only_scores
@@ -100,6 +101,8 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
     change = change_between(*compare(estimating.without_labels(), "comparing"))
     # Where labels are known, they tell better which classes there are than a network for which all is strange.
     classes = effective_number(estimating.labels) if request.confirm else change.before.effective_classes
+    if LABEL_FACT in estimating.facts:  # whose classes may be others than the network's
+        classes = min(classes, effective_number(estimating.facts[LABEL_FACT][estimating.positions]))
     confirmed = source = None
     if measuring is not None:
         confirmed = measurement(request.task.data, measuring, *compare(measuring, "confirming"))
