@@ -53,7 +53,7 @@ def robustness(
 
     Without --under: clean images and fifteen corruptions at five severities. DATA may also hold corrupted images:
     imagenet-c:PATH, a folder of CIFAR-10-C's .npy files, or a table with the columns corruption and severity; and
-    imagenet-a:PATH.
+    imagenet-a:PATH, whose images are hard as they are, and without --under are measured so.
     """
     from surgeon.conditions.base import check_conditions
     from surgeon.models.names import check_model_name
