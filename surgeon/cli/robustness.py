@@ -53,7 +53,7 @@ def robustness(
 
     Without --under: clean images and fifteen corruptions at five severities. DATA may also hold corrupted images:
     imagenet-c:PATH, a folder of CIFAR-10-C's .npy files, or a table with the columns corruption and severity; and
-    imagenet-a:PATH.
+    imagenet-a:PATH, whose images are hard as they are, and without --under are measured so.
     """
     from surgeon.conditions.base import check_conditions
     from surgeon.models.names import check_model_name
@@ -74,7 +74,7 @@ def robustness(
 
 def describe(result: Robustness, folder: Path | None) -> None:
     """Tell people what was found."""
-    from surgeon.report.robustness import in_sentences, names_of
+    from surgeon.report.robustness_text import in_sentences, names_of
 
     names = names_of(result)
     tell_measured(result, ", ".join(names), [network.preprocessing for network in result.networks])
@@ -128,7 +128,7 @@ def _conditions(result: Robustness, names: list[str]) -> Table:
 
 
 def _figures(result: Robustness, names: list[str]) -> Table:
-    from surgeon.report.robustness import against_text, label, value_text
+    from surgeon.report.robustness_text import against_text, label, value_text
 
     table = Table(title="Figures, with 95% intervals over images", title_justify="left")
     for heading in ("figure", "network"):

@@ -51,6 +51,11 @@ class ContestUnder(MeasurementUnder, Contest):
     most_loss: float | None = None
     """The most accuracy that a setting may lose on clean images."""
 
+    def barred(self) -> str | None:
+        """The setting that would have won but for what it loses on clean images."""
+        first = super()._ranking()[0]
+        return None if self._allowed(first) else first
+
     def _ranking(self) -> list[str]:
         return sorted(super()._ranking(), key=lambda name: not self._allowed(name))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from surgeon.core.errors import SurgeonError
 from surgeon.metrics.accumulator import COLUMNS, ImageScores, Scores
 from surgeon.metrics.imagined import RIGHT
-from surgeon.metrics.interval import Interval, mean_interval
+from surgeon.metrics.interval import Interval, mean_interval, proportion_interval
 
 
 def pool(parts: Sequence[ImageScores]) -> ImageScores:
@@ -75,6 +75,9 @@ def weighted_error(errors: NDArray[np.float64], weights: NDArray[np.float64]) ->
         weights: One for each condition; below zero for what is subtracted.
     """
     value, (low, high) = mean_interval(errors @ weights, _imagined(weights))
+    if len(weights) == 1 and weights[0] > 0:  # a plain proportion, with the exact interval that accuracy has elsewhere
+        low, high = (weights[0] * end for end in proportion_interval(int(errors.sum()), len(errors)))
+        return value, Interval(float(low), float(high))
     return value, Interval(max(low, weights[weights < 0].sum()), min(high, weights[weights > 0].sum()))
 
 

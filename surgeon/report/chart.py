@@ -193,6 +193,8 @@ class HeatMap:
     """Which table of the page has the numbers."""
     marks: str = "The better, the darker; ★ is the chosen pair, ○ the original network."
     """What shades and marks mean."""
+    empty_because: str = "not finite or dropped early"
+    """Why a pair may have no number."""
 
     def darkness(self, cell: Cell) -> float:
         """From 0 for the worst to 1 for the best."""
@@ -217,7 +219,7 @@ class HeatMap:
         if any(cell.hollow for cell in self.cells):
             notes.append("Numbers with ~ are estimated from fewer images.")
         if missing:
-            notes.append(f"Empty: {missing}, because not finite or dropped early.")
+            notes.append(f"Empty: {missing}, because {self.empty_because}.")
         return " ".join(notes)
 
 

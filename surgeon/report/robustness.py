@@ -12,91 +12,16 @@ from surgeon.report import svg, wording
 from surgeon.report.chart import AnyChart, Cell, Chart, GroupedBars, HeatMap, Mark, Series
 from surgeon.report.frame import render
 from surgeon.report.png import save_picture
+from surgeon.report.robustness_text import against_text, in_sentences, label, names_of, value_text
 
 if TYPE_CHECKING:
     from surgeon.results import ConditionFigures, Figure, NetworkRobustness, Robustness
 
 MOST_MAPS = 4
-LABELS = {
-    "clean-error": "error on clean images",
-    "corruption-error": "mean error over corruptions (uCE)",
-    "loss": "loss against clean images",
-    "mce": "mCE",
-    "relative-mce": "relative mCE",
-}
 ALEXNET = (
     "mCE divides the error under each corruption by AlexNet's (Hendrycks and Dietterich, ICLR 2019, table of their "
     "evaluation code); relative mCE does so with the increase of the error over that on clean images."
 )
-
-
-def label(key: str) -> str:
-    """What to call a figure."""
-    return LABELS.get(key) or f"{wording.label(key)}, under corruptions"
-
-
-def value_text(key: str, value: float) -> str:
-    """A figure as people read it: errors in percent, metrics as they say themselves."""
-    return f"{value:.2%}" if key in LABELS else wording.figure(key, value)
-
-
-def difference_text(key: str, value: float) -> str:
-    """A difference of two such figures, with its sign."""
-    return f"{100 * value:+.2f}" if key in LABELS else wording.difference(key, value)
-
-
-def against_text(figure: Figure) -> str:
-    """The difference from the baseline with its interval."""
-    if (against := figure.against_baseline) is None:
-        return "baseline"
-    difference, low, high = (difference_text(figure.key, x) for x in (against.difference, against.low, against.high))
-    unit = " points" if figure.key in LABELS else ""
-    return f"{difference}{unit} (95%: {low} to {high}){', not significant' if against.within_noise else ''}"
-
-
-def names_of(result: Robustness) -> list[str]:
-    """The networks by names that tell them apart."""
-    short = wording.short_names(list(dict.fromkeys(network.model for network in result.networks)))
-    names = [short[network.model] for network in result.networks]
-    twice = {name for name in names if names.count(name) > 1}
-    return [f"{name} ({number})" if name in twice else name for number, name in enumerate(names, 1)]
-
-
-def in_sentences(result: Robustness) -> list[str]:
-    """What the figures say, most important first."""
-    names = names_of(result)
-    first = result.networks[0]
-    sentences = []
-    error, clean = first.figure("corruption-error"), first.figure("clean-error")
-    if error is not None:
-        versus = f"; on clean images it is {clean.value:.2%}" if clean is not None else ""
-        number = len([one for one in first.corruptions if one.family != "extra"])
-        sentences.append(
-            f"The mean error of {names[0]} over {count(number, 'corruption')} is {error.value:.2%} "
-            f"(95%: {error.low:.2%} to {error.high:.2%}){versus}."
-        )
-        worst = max(first.corruptions, key=lambda one: one.error.value)
-        sentences.append(f"{worst.corruption} is the worst of them: {worst.error.value:.2%}.")
-    for name, network in zip(names[1:], result.networks[1:], strict=True):
-        compared = [f"{label(f.key)} {against_text(f)}" for f in network.figures if f.key in LABELS]
-        sentences.append(f"{name} against {names[0]}: {'; '.join(compared) or 'see the table'}.")
-    for name, network in zip(names, result.networks, strict=True):
-        attacks = [one for one in network.conditions if one.family == "attack"]
-        if attacks:
-            strongest = min(attacks, key=lambda one: one.metrics.accuracy)
-            sentences.append(
-                f"The strongest attack, {strongest.condition}, leaves {name} an accuracy of "
-                f"{strongest.metrics.accuracy:.2%}."
-            )
-        failed = [check for check in network.attack_checks if not check.passed]
-        if failed:
-            sentences.append(
-                f"{name}: {count(len(failed), 'sanity check')} of attacks failed ({failed[0].expectation}). Its "
-                "gradients may be masked: its accuracy under attack is no proof of robustness."
-            )
-    if not result.complete and result.made_here and error is not None:
-        sentences.append("Not all fifteen corruptions at all severities: the mean is not the published uCE.")
-    return sentences
 
 
 def robustness_picture(result: Robustness, path: Path) -> None:
@@ -192,6 +117,7 @@ def _maps(result: Robustness) -> list[HeatMap]:
                 higher_is_better=True,
                 table="conditions",
                 marks="The larger the error, the darker.",
+                empty_because="not measured",
             )
         )
     return found

@@ -211,6 +211,8 @@ def test_imagenet_a_is_judged_by_its_own_classes(tmp_path: Path) -> None:
     assert load_file(logits)["logits"].shape == (6, 3)
     told = document("robustness", *NETWORK, "--num-classes", "1000", *data, "--under", "contrast:severity=1")
     assert told["networks"][0]["conditions"][0]["metrics"]["images"] == 6
+    told = document("robustness", *NETWORK, "--num-classes", "1000", *data)
+    assert [one["condition"] for one in told["networks"][0]["conditions"]] == ["clean"]  # hard enough as they are
     assert "10 outputs" in refusal("robustness", *NETWORK, *data)
     (tmp_path / "a" / "cats").mkdir()
     assert "cats" in refusal("robustness", *NETWORK, "--num-classes", "1000", *data)

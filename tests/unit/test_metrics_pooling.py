@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from surgeon.core.errors import SurgeonError
 from surgeon.metrics import Scores, compare_scores, figure_interval, metrics, proportion_interval, summarise
@@ -170,3 +171,11 @@ def test_gains_count_images_not_predictions(metric: str) -> None:
     assert compared.images == 50
     alone = compare_scores(metrics[metric], under(drawn(2, 1, skill=2)), under(drawn(2, 1)))
     assert (alone.low, alone.high) == (-math.inf, math.inf) or metric == "accuracy"
+
+
+@pytest.mark.parametrize("errors", [0, 6, 50])
+def test_the_error_under_one_condition_has_the_interval_of_its_accuracy(errors: int) -> None:
+    """One number, one interval: Clopper and Pearson's, in every table and picture."""
+    value, (low, high) = weighted_error((np.arange(50) < errors).astype(float)[:, None], np.ones(1))
+    exact = stats.binomtest(errors, 50).proportion_ci(0.95, "exact")
+    assert (value, low, high) == pytest.approx((errors / 50, exact.low, exact.high))

@@ -43,6 +43,11 @@ def test_the_best_under_conditions_within_the_bound_wins(most_loss: float | None
     assert contest(most_loss).best() == best
 
 
+@pytest.mark.parametrize(("most_loss", "barred"), [(None, None), (0.1, None), (0.05, "bold"), (0.0, "bold")])
+def test_what_the_bound_alone_kept_from_winning_is_known(most_loss: float | None, barred: str | None) -> None:
+    assert contest(most_loss).barred() == barred
+
+
 def test_gains_are_means_over_the_conditions() -> None:
     held = contest(None)
     gain = held.gains["careful"]

@@ -33,3 +33,11 @@ def test_confidence_and_ranking_make_up_the_gain(
 ) -> None:
     sentence = told(cross_entropy, scaled)
     assert [part for part in expected if part not in sentence] == [], sentence
+
+
+def test_a_better_value_that_the_bound_on_clean_images_bars_is_named() -> None:
+    """Not: no value is better."""
+    original = Setting(name="original", choosing=figures(0))
+    kept, barred, *_ = in_sentences("alpha", "accuracy", original, original, [], original, barred="alpha 0.3")
+    assert kept.startswith("No alpha within the bound on clean images beats the original network by accuracy")
+    assert barred == "alpha 0.3 is best under the conditions, but loses more accuracy on clean images than allowed."

@@ -30,7 +30,8 @@ def robustness(
     Args:
         models: Names of models or checkpoint folders; the first is the baseline.
         data: A DATA of the command line.
-        under: Conditions, as after `--under`; without any, clean images and all corruptions.
+        under: Conditions, as after `--under`; without any, clean images and all corruptions
+            (ImageNet-A: the images as they are).
         output: A folder for the report and the journal.
         split: Which part of the data.
         limit: A stratified subset of so many images.

@@ -28,6 +28,7 @@ from surgeon.data.corrupted import CorruptedImages, corrupted_table, is_corrupte
 from surgeon.data.imagenet import CLASSES
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches
+from surgeon.data.opening import IMAGENET_A
 from surgeon.data.stratified import limit
 from surgeon.measuring.books import Books
 from surgeon.measuring.conditions import ConditionMaker
@@ -45,7 +46,7 @@ from surgeon.surgery.proof import state_sha256
 from surgeon.surgery.temperature import temperature_of
 
 PICTURE, JOURNAL = "robustness.png", "journal.jsonl"
-DEFAULT = (CLEAN, "corruptions")
+DEFAULT = ("corruptions",)
 NATIVE = 224
 SEPARATOR = "\n"
 """Between the number of a network and a condition, in the name of a variant."""
@@ -57,7 +58,7 @@ class RobustnessRequest:
 
     inference: InferenceRequest
     under: tuple[str, ...] = ()
-    """Clean and all corruptions if there are none."""
+    """Besides clean images; all corruptions if there are none, but nothing for ImageNet-A, whose images are hard."""
     seed: int = 0
     output: Path | None = None
     overwrite: bool = False
@@ -78,7 +79,8 @@ def run_robustness(loaded: Sequence[LoadedModel], request: RobustnessRequest, pr
             whole = replace(whole, images=replace(whole.images, crop_pct=1.0))
     else:
         assert plain is not None
-        asked = ask((request.under and (CLEAN, *request.under)) or DEFAULT)
+        hard_already = whole.data.startswith(IMAGENET_A)
+        asked = ask((CLEAN, *(request.under or (() if hard_already else DEFAULT))))
         columns, images = [Column.of(one) for one in asked], plain
     networks = [prepare(one, whole, images) for one in loaded]
     journal = None

@@ -112,7 +112,13 @@ class Investigation:
             temperature=settings[kept].choosing.temperature,
             temperature_gain=self._temperature_gain(kept, chosen_scores, confirmed),
             summary=in_sentences(
-                self.runner.axis.name, self.question.metric.name, original, settings[chosen], pairs, best
+                self.runner.axis.name,
+                self.question.metric.name,
+                original,
+                settings[chosen],
+                pairs,
+                best,
+                barred=contest.barred() if isinstance(contest, ContestUnder) else None,
             ),
             choosing_images=len(chosen_scores[ORIGINAL]),
             confirming_images=len(confirmed[ORIGINAL]) if confirmed else 0,

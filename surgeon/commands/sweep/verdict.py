@@ -8,10 +8,26 @@ from surgeon.results import Learned, Setting
 
 
 def in_sentences(
-    axis: str, metric: str, original: Setting, chosen: Setting, learned: list[tuple[Learned, Setting]], best: Setting
+    axis: str,
+    metric: str,
+    original: Setting,
+    chosen: Setting,
+    learned: list[tuple[Learned, Setting]],
+    best: Setting,
+    *,
+    barred: str | None = None,
 ) -> tuple[str, ...]:
-    """The choice and whether it is real; what learning added; ranking or confidence; how far to trust it."""
-    sentences = [_choice(axis, metric, original, chosen)]
+    """The choice and whether it is real; what learning added; ranking or confidence; how far to trust it.
+
+    `barred` would have been the choice, had it not lost too much accuracy on clean images.
+    """
+    sentences = [
+        _choice(axis if barred is None else f"{axis} within the bound on clean images", metric, original, chosen)
+    ]
+    if barred is not None:
+        sentences.append(
+            f"{barred} is best under the conditions, but loses more accuracy on clean images than allowed."
+        )
     sentences += [_learning(metric, record, setting) for record, setting in learned]
     if best.name != original.name:
         sentences.append(_ranking_or_confidence(original.reported, best))

@@ -1,0 +1,91 @@
+"""Robustness in words: what figures are called, how they read, and what they mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surgeon.core.errors import count
+from surgeon.report import wording
+
+if TYPE_CHECKING:
+    from surgeon.results import Figure, Robustness
+
+LABELS = {
+    "clean-error": "error on clean images",
+    "corruption-error": "mean error over corruptions (uCE)",
+    "loss": "loss against clean images",
+    "mce": "mCE",
+    "relative-mce": "relative mCE",
+}
+
+
+def label(key: str) -> str:
+    """What to call a figure."""
+    return LABELS.get(key) or f"{wording.label(key)}, under corruptions"
+
+
+def value_text(key: str, value: float) -> str:
+    """A figure as people read it: errors in percent, metrics as they say themselves."""
+    return f"{value:.2%}" if key in LABELS else wording.figure(key, value)
+
+
+def difference_text(key: str, value: float) -> str:
+    """A difference of two such figures, with its sign."""
+    return f"{100 * value:+.2f}" if key in LABELS else wording.difference(key, value)
+
+
+def against_text(figure: Figure) -> str:
+    """The difference from the baseline with its interval."""
+    if (against := figure.against_baseline) is None:
+        return "baseline"
+    difference, low, high = (difference_text(figure.key, x) for x in (against.difference, against.low, against.high))
+    unit = " points" if figure.key in LABELS else ""
+    return f"{difference}{unit} (95%: {low} to {high}){', not significant' if against.within_noise else ''}"
+
+
+def names_of(result: Robustness) -> list[str]:
+    """The networks by names that tell them apart."""
+    short = wording.short_names(list(dict.fromkeys(network.model for network in result.networks)))
+    names = [short[network.model] for network in result.networks]
+    twice = {name for name in names if names.count(name) > 1}
+    return [f"{name} ({number})" if name in twice else name for number, name in enumerate(names, 1)]
+
+
+def in_sentences(result: Robustness) -> list[str]:
+    """What the figures say, most important first."""
+    names = names_of(result)
+    first = result.networks[0]
+    sentences = []
+    error, clean = first.figure("corruption-error"), first.figure("clean-error")
+    if error is not None:
+        versus = f"; on clean images it is {clean.value:.2%}" if clean is not None else ""
+        counted = [one for one in first.corruptions if one.family != "extra"]
+        sentences.append(
+            f"The mean error of {names[0]} over {count(len(counted), 'corruption')} is {error.value:.2%} "
+            f"(95%: {error.low:.2%} to {error.high:.2%}){versus}."
+        )
+        if len(counted) > 1:
+            worst = max(counted, key=lambda one: one.error.value)
+            sentences.append(f"{worst.corruption} is the worst of them: {worst.error.value:.2%}.")
+    for name, network in zip(names[1:], result.networks[1:], strict=True):
+        compared = [f"{label(f.key)} {against_text(f)}" for f in network.figures if f.key in LABELS]
+        sentences.append(f"{name} against {names[0]}: {'; '.join(compared) or 'see the table'}.")
+    for name, network in zip(names, result.networks, strict=True):
+        attacks = [one for one in network.conditions if one.family == "attack"]
+        if attacks:
+            strongest = min(attacks, key=lambda one: one.metrics.accuracy)
+            sentences.append(
+                f"The strongest attack, {strongest.condition}, leaves {name} an accuracy of "
+                f"{strongest.metrics.accuracy:.2%}."
+            )
+        failed = [check for check in network.attack_checks if not check.passed]
+        if failed:
+            sentences.append(
+                f"{name}: {count(len(failed), 'sanity check')} of attacks failed ({failed[0].expectation}). Its "
+                "gradients may be masked: its accuracy under attack is no proof of robustness."
+            )
+    if error is not None and not result.complete:
+        sentences.append("Not all fifteen corruptions at all severities: the mean is not the published uCE.")
+    elif error is not None and result.made_here:
+        sentences.append("Frost has a texture of surgeon's own: the mean is not comparable to published figures.")
+    return sentences
