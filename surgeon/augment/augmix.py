@@ -2,7 +2,7 @@
 
 D. Hendrycks, N. Mu, E. Cubuk, B. Zoph, J. Gilmer and B. Lakshminarayanan, AugMix: A Simple Data Processing Method to
 Improve Robustness and Uncertainty, ICLR 2020. The operations are torchvision's; the consistency loss that the paper
-trains with is `surgeon.augment.consistency.jensen_shannon`.
+trains with is `surgeon.losses.jensen_shannon.jensen_shannon`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def _registered(kind: str) -> Callable[[str], list[str]]:
 
 
 norms, inserts, augments = map(_registered, ("norms", "inserts", "augments"))
-metrics, views, conditions = map(_registered, ("metrics", "views", "conditions"))
+metrics, views, conditions, losses = map(_registered, ("metrics", "views", "conditions", "losses"))
 
 
 def previewed(incomplete: str) -> list[str]:

@@ -19,7 +19,7 @@ from surgeon.report.wording import left_out_text, preprocessing_text
 if TYPE_CHECKING:
     from surgeon.results import Epoch, FineTuning
 
-EPOCHS, LEARNING, REWRITING = "Training", "What learns", "Rewriting and augmentation"
+EPOCHS, LEARNING, REWRITING, OBJECTIVE = "Training", "What learns", "Rewriting and augmentation", "Loss"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -77,6 +77,45 @@ def finetune(
             autocompletion=completion.augments,
         ),
     ] = None,
+    strong: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--strong",
+            metavar="SPEC",
+            help="Of the copies for the auxiliary branch (--bn split): augmentations, or an attack as pgd:steps=5.",
+            rich_help_panel=REWRITING,
+            autocompletion=completion.previewed,
+        ),
+    ] = None,
+    attack: Annotated[
+        str | None,
+        typer.Option(
+            "--attack",
+            metavar="SPEC",
+            help="Adversarial training: pgd:eps=0.03,steps=7 or fgsm…",
+            rich_help_panel=OBJECTIVE,
+            autocompletion=completion.conditions,
+        ),
+    ] = None,
+    loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--loss",
+            metavar="SPEC",
+            help="A term of the loss; repeatable, terms are added up. Names: {losses}.",
+            rich_help_panel=OBJECTIVE,
+            autocompletion=completion.losses,
+        ),
+    ] = None,
+    label_smoothing: Annotated[
+        float | None,
+        typer.Option(
+            "--label-smoothing",
+            metavar="S",
+            help="Short for --loss cross-entropy:smoothing=S.",
+            rich_help_panel=OBJECTIVE,
+        ),
+    ] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, rich_help_panel=EPOCHS)] = None,
     lr: Annotated[
         float | None, typer.Option("--lr", metavar="X", help="Highest learning rate.", rich_help_panel=EPOCHS)
@@ -90,9 +129,6 @@ def finetune(
     ] = None,
     ema: Annotated[
         float | None, typer.Option("--ema", metavar="D", help="Average the weights.", rich_help_panel=EPOCHS)
-    ] = None,
-    label_smoothing: Annotated[
-        float | None, typer.Option("--label-smoothing", metavar="S", rich_help_panel=EPOCHS)
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, rich_help_panel=EPOCHS)] = None,
     freeze_backbone: Annotated[
@@ -137,7 +173,8 @@ def finetune(
 
     freeze = tuple(name for name, wanted in (("backbone", freeze_backbone), ("norm", freeze_norm)) if wanted)
     given = {
-        "bn": bn, "insert": insert, "augment": augment, "epochs": epochs, "lr": lr, "batch_size": batch_size,
+        "bn": bn, "insert": insert, "augment": augment, "strong": strong, "attack": attack, "loss": loss,
+        "epochs": epochs, "lr": lr, "batch_size": batch_size,
         "snapshots": snapshots, "ema": ema, "label_smoothing": label_smoothing, "seed": seed,
         "freeze": freeze or None, "only": only, "norm_weight_decay": norm_weight_decay, "tta": tta,
         "input_size": images.input_size,

@@ -71,6 +71,13 @@ REGISTRIES = {
             "--augment",
             "Look at one: surgeon preview NAME --data digits. Measure how far they are: surgeon affinity.",
         ),
+        ListedRegistry(
+            "losses",
+            "surgeon.losses.base",
+            "Losses",
+            "--loss",
+            "Terms are added up: --loss cross-entropy:smoothing=0.1 --loss logit-squeezing:beta=0.001",
+        ),
         ListedRegistry("metrics", "surgeon.metrics.base", "Metrics", "--metric"),
         ListedRegistry("views", "surgeon.views.base", "Test-time augmentation", "--tta"),
         ListedRegistry(

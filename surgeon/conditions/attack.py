@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
-from surgeon.conditions.base import Condition, ConditionConfig, Family, Seen, conditions, option
+from surgeon.conditions.base import Asked, Condition, ConditionConfig, Family, Seen, ask, conditions, option
 from surgeon.core.errors import SurgeonError
+from surgeon.core.specs import parse_spec
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -59,10 +60,33 @@ class IterativeConfig(AttackConfig):
 
 
 def attacked(seen: Seen) -> tuple[Logits, Tensor, Tensor]:
-    """The network from pixels to logits, pixels and labels, these as copies: no gradients flow in inference mode."""
+    """The network from pixels to logits, pixels and what is to be wrong of them: labels, or targets where given.
+
+    Pixels and labels are ordinary tensors: those that were made in inference mode take no part in a backward pass.
+    """
     if seen.network is None:
         raise SurgeonError(f"The condition {seen.name!r} attacks a network, and none was given.")
-    return seen.network, seen.pixels.clone(), seen.labels.clone()
+    labels = seen.labels if seen.targets is None else seen.targets
+    pixels, labels = (tensor.clone() if tensor.is_inference() else tensor for tensor in (seen.pixels, labels))
+    return seen.network, pixels, labels
+
+
+def one_attack(spec: str) -> Asked:
+    """An attack that training can take: one, and on the network that is trained."""
+    found = ask([spec])
+    if len(found) != 1 or found[0].condition.family is not Family.ATTACK:
+        raise SurgeonError(f"{spec!r} is not one attack.", "Name one, as pgd:eps=0.03,steps=7 or fgsm.")
+    if isinstance(config := found[0].config, AttackConfig) and config.source is not None:
+        raise SurgeonError(
+            f"{spec!r} attacks another network, but training attacks the one that is trained.", "Leave out source=."
+        )
+    return found[0]
+
+
+def is_attack(spec: str) -> bool:
+    """Whether a spec names an attack."""
+    name = parse_spec(spec)[0]
+    return name in conditions and conditions[name].family is Family.ATTACK
 
 
 def generators_of(seen: Seen, attack: str) -> list[Generator]:

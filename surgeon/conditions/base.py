@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ConfigDict
+
 from surgeon.core.entry import Entry, summary_of
 from surgeon.core.registry import Registry
 from surgeon.core.specs import Options, option, parse_spec
@@ -60,6 +62,8 @@ class Family(StrEnum):
 class ConditionConfig(Options):
     """Options of one condition."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -72,6 +76,7 @@ class Seen:
         seed: By which everything random is drawn, together with `name` and `indices`.
         name: The condition with the options that differ from their defaults, e.g. `gaussian-noise:severity=3`.
         network: From pixels to logits, with gradients; for conditions that need a network.
+        targets: Where labels are mixed, as in training, the share of each class (N, classes).
     """
 
     pixels: Tensor
@@ -80,6 +85,7 @@ class Seen:
     seed: int
     name: str
     network: Callable[[Tensor], Tensor] | None = None
+    targets: Tensor | None = None
 
     def seeds(self) -> list[int]:
         """A seed of 63 bits for each image."""
@@ -161,9 +167,10 @@ class Asked:
         indices: Tensor,
         seed: int = 0,
         network: Callable[[Tensor], Tensor] | None = None,
+        targets: Tensor | None = None,
     ) -> Tensor:
         """The pixels under the condition."""
-        return self.condition.apply(self.config, Seen(pixels, labels, indices, seed, self.name, network))
+        return self.condition.apply(self.config, Seen(pixels, labels, indices, seed, self.name, network, targets))
 
 
 CORRUPTIONS = (Family.NOISE, Family.BLUR, Family.WEATHER, Family.DIGITAL, Family.EXTRA)

@@ -119,8 +119,13 @@ class Under:
 
 def denormalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:
     """Pixels from 0 to 1; those that were bytes are these bytes divided by 255, to the last bit."""
+    return pixels_of(images, preprocessing).mul_(255).round_().clamp_(0, 255).div_(255)
+
+
+def pixels_of(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Pixels, black 0 and white 1, also of images that were mixed and are no bytes any more."""
     mean, std = _statistics(images, preprocessing)
-    return images.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).div_(255)
+    return images.mul(std).add_(mean)
 
 
 def renormalise(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:

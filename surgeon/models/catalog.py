@@ -37,6 +37,14 @@ class CatalogEntry:
 
 
 CATALOG: dict[str, CatalogEntry] = {
+    "cifar-resnet8": CatalogEntry(
+        "ResNet-8 with zero-padded shortcuts (He et al. 2016), 0.08M parameters",
+        "surgeon.models.cifar:resnet8",
+    ),
+    "cifar-resnet14": CatalogEntry(
+        "ResNet-14 with zero-padded shortcuts (He et al. 2016), 0.17M parameters",
+        "surgeon.models.cifar:resnet14",
+    ),
     "cifar-resnet20": CatalogEntry(
         "ResNet-20 with zero-padded shortcuts (He et al. 2016), 0.27M parameters",
         "surgeon.models.cifar:resnet20",

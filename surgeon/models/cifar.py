@@ -129,6 +129,14 @@ def wide_resnet(depth: int, widen: int, num_classes: int, in_chans: int) -> PreA
     return PreActResNet(16, widths, (depth - 4) // 6, num_classes, in_chans)
 
 
+def resnet8(num_classes: int = 10, in_chans: int = 3) -> CifarResNet:
+    return CifarResNet(1, num_classes, in_chans)
+
+
+def resnet14(num_classes: int = 10, in_chans: int = 3) -> CifarResNet:
+    return CifarResNet(2, num_classes, in_chans)
+
+
 def resnet20(num_classes: int = 10, in_chans: int = 3) -> CifarResNet:
     return CifarResNet(3, num_classes, in_chans)
 

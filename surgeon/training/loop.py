@@ -29,7 +29,7 @@ from surgeon.models.sources import Preprocessing
 from surgeon.results import Epoch
 from surgeon.training.images import FEWEST_IMAGES, AugmentedImages, Order, TrainingBatch, training_batches
 from surgeon.training.network import train_mode
-from surgeon.training.objective import Objective, Outcome
+from surgeon.training.objective import Draws, Given, Objective, Outcome
 from surgeon.training.recipe import Recipe
 from surgeon.training.schedule import Rates, Schedule
 from surgeon.training.state import STATE, State, load_state, save_state
@@ -131,7 +131,8 @@ class Trainer:
             self.processes.rank,
             self.processes.count,
         )
-        images = AugmentedImages(self.train, self.objective.augmentations, self.recipe.seed)
+        augmentations = tuple(self.objective.copies.augmentations.values())
+        images = AugmentedImages(self.train, augmentations, self.recipe.seed)
         last = saved = time.perf_counter()
         for batch in training_batches(images, order, self.workers, self.skip_bad):
             if self._anywhere(isinstance(batch, SurgeonError)):
@@ -160,7 +161,7 @@ class Trainer:
             last = time.perf_counter()
 
     def _take_step(self, network: nn.Module, batch: TrainingBatch) -> tuple[float, list[Outcome]]:
-        generator = self._seed_step()
+        draws = self._seed_step()
         self.schedule.set(self.step)
         self.running.add_rates(*self.rates.now(self.optimizer))
         # Unreadable images may have left too few for all parts.
@@ -168,11 +169,11 @@ class Trainer:
         outcomes = []
         total = 0.0
         for number in range(parts):
-            copies = tuple(self._prepared(copy.tensor_split(parts)[number]) for copy in batch.copies)
-            labels = batch.labels.tensor_split(parts)[number].to(copies[0].device)
+            images = tuple(self._prepared(copy.tensor_split(parts)[number]) for copy in batch.copies)
+            labels, indices = (numbers.tensor_split(parts)[number] for numbers in (batch.labels, batch.indices))
             last = number == parts - 1
             with nullcontext() if last else self.accelerator.no_sync(network), self.accelerator.autocast():
-                outcome = self.objective(network, copies, labels, self._mixing, generator)
+                outcome = self.objective(network, Given(images, labels.to(images[0].device), indices), draws)
                 loss = outcome.loss * (len(labels) / len(batch.labels))
                 self.accelerator.backward(loss)
             total += float(loss.detach())
@@ -195,13 +196,14 @@ class Trainer:
         images = normalise(copy.to(self.accelerator.device, non_blocking=True), self.preprocessing)
         return images.contiguous(memory_format=self.memory_format)
 
-    def _seed_step(self) -> torch.Generator:
+    def _seed_step(self) -> Draws:
         """Everything that this step draws follows from its number."""
         numbers = self.recipe.seed, self.step, self.processes.rank
         torch.manual_seed(seed_from(*numbers, 0))
         for unit in training_units(self.model):
             unit.reseed(*numbers)
-        return torch.Generator().manual_seed(seed_from(*numbers, 1))
+        generator = torch.Generator().manual_seed(seed_from(*numbers, 1))
+        return Draws(generator, seed_from(self.recipe.seed, self.step), self._mixing)
 
     def _anywhere(self, here: bool) -> bool:
         """Whether it is so in any process: all of them have to stop, save or fail at the same step."""

@@ -1,32 +1,58 @@
-"""What a step minimises: cross-entropy on soft targets, for every way in which examples can be mixed.
-
-Cross-entropy is linear in the targets. So the sums of losses by which the papers state their methods
-(one term for each example that has gone into another) are one cross-entropy with mixed targets.
-"""
+"""What a step minimises: the sum of the recipe's terms, on the copies of the batch that they need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surgeon.augment.consistency import jensen_shannon
-from surgeon.augment.pipeline import Augmentation
 from surgeon.layers.router import Branch
 from surgeon.layers.units import TrainingUnit, training_units
+from surgeon.losses.base import Asked, Copy, Predicted, Predictions
 from surgeon.surgery.branches import branch
+from surgeon.training.copies import Copies, keep_apart
 
 Network = Callable[[Tensor], Any]
 
 
 @dataclass(frozen=True)
+class Given:
+    """A batch, or a part of one.
+
+    Args:
+        images: Normalised, one tensor for each copy that is decoded.
+        labels: Class numbers.
+        indices: Of the images in their data set.
+    """
+
+    images: Sequence[Tensor]
+    labels: Tensor
+    indices: Tensor
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What is random in a step.
+
+    Args:
+        generator: For whatever is done to batches.
+        seed: Of attacks, whose draws also depend on the image.
+        mixing: Whether examples are mixed.
+    """
+
+    generator: torch.Generator
+    seed: int = 0
+    mixing: bool = True
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """The loss of a batch, and how many of how many examples were given their main label."""
+    """The loss of a batch, and how many of how many examples whose labels count were given their main label."""
 
     loss: Tensor
     correct: Tensor
@@ -35,66 +61,79 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of a batch of one, two or three copies of the same images.
-
-    With `consistency` the predictions for all copies are to agree, the first of which is the clean one. Without it two
-    copies are those of a network with two branches, each through its own.
-    """
+    """The loss of a batch: the sum of terms."""
 
     model: nn.Module
-    augmentations: Sequence[Augmentation]
+    terms: Sequence[Asked]
+    copies: Copies
     classes: int
-    smoothing: float = 0.0
-    consistency: float = 0.0
 
-    def __call__(
-        self, network: Network, copies: Sequence[Tensor], labels: Tensor, mixing: bool, generator: torch.Generator
-    ) -> Outcome:
-        hard = F.one_hot(labels, self.classes).float()
-        images, targets = [], []
-        for copy, augmentation in zip(copies, self.augmentations, strict=True):
-            used = augmentation if mixing else augmentation.without_mixing()
-            augmented = used.of_batch(copy, hard, generator, self._share_partners)
-            images.append(augmented[0])
-            targets.append(augmented[1])
-        if len(images) > 1:
-            self._keep_copies_apart(len(labels), len(images), generator)
+    def __call__(self, network: Network, given: Given, draws: Draws) -> Outcome:
+        made = self._made(given, draws)
+        images = [made[copy].images for copy in self.copies.seen]
+        goals = [made[copy].targets for copy in self.copies.seen]
         logits = self._predict(network, torch.cat(images) if len(images) > 1 else images[0])
-        goal = torch.cat(targets)
+        goal = torch.cat(goals)
         for unit in self._units:
             goal = unit.mix_targets(goal)
-        if self.consistency:
-            parts = logits.chunk(len(images))
-            loss = self._cross_entropy(parts[0], goal.chunk(len(images))[0])
-            loss = loss + self.consistency * jensen_shannon(parts)
-        else:
-            loss = self._cross_entropy(logits, goal)
-        correct = (logits.argmax(1) == goal.argmax(1)).sum()
-        return Outcome(loss, correct, len(logits))
+        wide = logits.float() if logits.dtype.itemsize < 4 else logits
+        parts = map(Predicted, wide.chunk(len(images)), goal.chunk(len(images)))
+        predictions = Predictions(dict(zip(self.copies.seen, parts, strict=True)), self.copies.labelled)
+        counted = self._counted(predictions)
+        correct = (counted.logits.argmax(1) == counted.targets.argmax(1)).sum()
+        return Outcome(total(self.terms, predictions), correct, len(counted.logits))
 
-    def _share_partners(self, permutation: Tensor) -> None:
-        """Whom an example is mixed with is the same in the images and within the network."""
-        for unit in self._units if len(self.augmentations) == 1 else ():
-            unit.take_partners(permutation)
+    def _made(self, given: Given, draws: Draws) -> dict[Copy, _Made]:
+        """Every copy that the network will see, with its targets; and the weak one, if others are made of it."""
+        hard = F.one_hot(given.labels, self.classes).float()
+        made: dict[Copy, _Made] = {}
+        partners: list[Tensor] = []
+        for (copy, augmentation), images in zip(self.copies.augmentations.items(), given.images, strict=True):
+            used = augmentation if draws.mixing else augmentation.without_mixing()
+            made[copy] = _Made(*used.of_batch(images, hard, draws.generator, partners.append))
+        if (attack := self.copies.attack) is not None:
+            weak = made[Copy.WEAK]
+            made[Copy.ADVERSARIAL] = replace(weak, images=attack(weak.images, weak.targets, given.indices, draws.seed))
+        self._choose_partners(partners, len(given.labels), draws.generator)
+        return made
 
-    def _keep_copies_apart(self, examples: int, copies: int, generator: torch.Generator) -> None:
-        """Within the network, weakly augmented examples are not mixed with strongly augmented ones."""
-        partners = torch.randperm(examples, generator=generator)
+    def _choose_partners(self, told: Sequence[Tensor], examples: int, generator: torch.Generator) -> None:
+        """Within the network, nobody is mixed with an example of another copy.
+
+        Whom an example is mixed with is the same in the images and within the network, where all are of one copy.
+        """
+        one_decoded, copies = len(self.copies.augmentations) == 1, len(self.copies.seen)
+        if one_decoded and copies == 1 and not told:
+            return
+        partners = told[-1] if one_decoded and told else torch.randperm(examples, generator=generator)
         for unit in self._units:
-            unit.take_partners(torch.cat([partners + examples * copy for copy in range(copies)]))
+            unit.take_partners(keep_apart(partners, copies))
+
+    def _counted(self, predictions: Predictions) -> Predicted:
+        """What accuracy in training is about."""
+        named = [copy for term in self.terms if term.loss.on_labels for copy in term.config.named_copies()]
+        return predictions.over(named or predictions.labelled)
 
     @property
     def _units(self) -> list[TrainingUnit]:
         return training_units(self.model)
 
     def _predict(self, network: Network, images: Tensor) -> Tensor:
-        two_branches = len(self.augmentations) == 2 and not self.consistency
-        with branch(self.model, Branch.HALVES) if two_branches else nullcontext():
+        with branch(self.model, Branch.HALVES) if self.copies.branches else nullcontext():
             answer = network(images)
         # In training, Inception networks also answer with their auxiliary classifiers, which take no part here.
         return answer if isinstance(answer, Tensor) else cast("Tensor", answer[0])
 
-    def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
-        if self.smoothing:
-            targets = targets * (1 - self.smoothing) + (1 - targets) * self.smoothing / (self.classes - 1)
-        return F.cross_entropy(logits.float(), targets)
+
+@dataclass(frozen=True)
+class _Made:
+    images: Tensor
+    targets: Tensor
+
+
+def total(terms: Sequence[Asked], predictions: Predictions) -> Tensor:
+    """The sum of all terms; those that compare with labels come first, for others may be a share of them."""
+    label_loss = torch.stack([term.compute(predictions) for term in terms if term.loss.on_labels]).sum()
+    known = replace(predictions, label_loss=label_loss.detach())
+    others = [term.compute(known) for term in terms if not term.loss.on_labels]
+    return label_loss + torch.stack(others).sum() if others else label_loss

@@ -2,119 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from surgeon.core.bounded_yaml import parse_yaml
 from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
 from surgeon.core.reading import read_bounded, shortened
+from surgeon.core.specs import parse_spec
+from surgeon.training.keys import (
+    Attack,
+    Augments,
+    Frozen,
+    Inserts,
+    Losses,
+    Metric,
+    Optimizer,
+    Rewrites,
+    Shares,
+    Strong,
+    Values,
+    Views,
+)
 
 SHIPPED = Path(__file__).parents[1] / "assets" / "recipes"
 MOST_RECIPE_BYTES, MOST_RECIPE_VALUES = 1 << 18, 10_000
 MOST_PROBLEMS = 20
-
-
-def _as_list(value: Any) -> Any:
-    if not isinstance(value, str | list | tuple):
-        raise ValueError("it should be a text or a list of texts")
-    return [value] if isinstance(value, str) else value
-
-
-def _refused_by(check: Callable[[Any], object]) -> AfterValidator:
-    """Tell a mistake when the recipe is read, not hours later when the value is used."""
-
-    def checked(value: Any) -> Any:
-        try:
-            check(value)
-        except SurgeonError as error:
-            raise ValueError(str(error).rstrip(".")) from None
-        return value
-
-    return AfterValidator(checked)
-
-
-def _check_rewrite(spec: str) -> None:
-    from surgeon.surgery.plan import check_requests
-
-    check_requests((spec,), ())
-
-
-def branching_rewrites(specs: Iterable[str]) -> list[str]:
-    """The names of those rewrites that give each image a copy for every branch."""
-    from surgeon.norms import norms
-    from surgeon.surgery.plan import inserts_among
-
-    named = [request.name for request in inserts_among(tuple(specs))[0]]
-    return [name for name in named if norms[name].config.branch_augments]
-
-
-def _check_insert(spec: str) -> None:
-    from surgeon.surgery.plan import check_requests
-
-    check_requests((), (spec,))
-
-
-def _check_augment(spec: str) -> None:
-    from surgeon.augment.base import check_augments
-
-    check_augments((spec,))
-
-
-def _check_values(text: str) -> None:
-    from surgeon.measuring.values import parse_values
-
-    parse_values(text, "alpha")
-
-
-def _check_metric(name: str) -> None:
-    from surgeon.metrics import metrics
-
-    metrics[name]
-
-
-def _check_views(spec: str) -> None:
-    from surgeon.views import check_views
-
-    check_views(spec)
-
-
-def _check_optimizer(name: str) -> None:
-    from timm.optim import get_optimizer_class, get_optimizer_info, list_optimizers
-
-    known = [str(one) for one in list_optimizers()]
-    common = "Common ones are sgd, adamw, lamb and lion."
-    if name.lower() not in known:
-        raise SurgeonError(f"There is no optimiser {name!r} in timm.", did_you_mean(name, known) or common)
-    optimizer = get_optimizer_info(name)
-    if optimizer.second_order:
-        raise SurgeonError(f"The optimiser {name!r} needs second derivatives, which training does not take.", common)
-    try:
-        get_optimizer_class(name)
-    except (AssertionError, ImportError):
-        package = str(optimizer.opt_class).partition(".")[0]
-        sentence = f"The optimiser {name!r} needs an NVIDIA GPU and the package {package}, which are not both here."
-        raise SurgeonError(sentence, common) from None
-
-
-Rewrites = Annotated[tuple[Annotated[str, _refused_by(_check_rewrite)], ...], BeforeValidator(_as_list)]
-Inserts = Annotated[tuple[Annotated[str, _refused_by(_check_insert)], ...], BeforeValidator(_as_list)]
-Augments = Annotated[tuple[Annotated[str, _refused_by(_check_augment)], ...], BeforeValidator(_as_list)]
-Frozen = Annotated[tuple[Literal["backbone", "norm"], ...], BeforeValidator(_as_list)]
-Shares = tuple[Annotated[float, Field(gt=0, lt=1)], ...]
 
 
 def key(default: Any, help: str, **constraints: Any) -> Any:
@@ -133,12 +50,17 @@ class Recipe(BaseModel):
     augment: Augments = key(
         (), "Augmentations, on top of `standard` unless they choose the crop. See `surgeon ls augments`."
     )
-    strong: Augments = key(
-        ("strong",), "Augmentations of the copy that takes the auxiliary branch, if the network has one."
+    strong: Strong = key(
+        ("strong",),
+        "Augmentations of the copy that takes the auxiliary branch, if the network has one; or one attack, as in "
+        "AdvProp: `pgd:steps=5`.",
     )
     unmixed_epochs: int = key(0, "Last epochs in which examples are not mixed.", ge=0)
-    consistency: float = key(
-        0.0, "Weight of the consistency loss over a clean and two augmented copies, as in AugMix; 0: none.", ge=0
+    attack: Attack | None = key(None, "Train on images attacked like this: `pgd:eps=0.03,steps=7`.")
+    loss: Losses = key(
+        ("cross-entropy",),
+        "Terms that are added up, see `surgeon ls losses`; cross-entropy is added if none looks at the labels. "
+        "`label_smoothing: 0.1` is short for cross-entropy:smoothing=0.1.",
     )
 
     train_images: int | None = key(None, "Stratified subset of N training images.", ge=2)
@@ -147,7 +69,7 @@ class Recipe(BaseModel):
     accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)
     input_size: int | None = key(None, "Height and width of the images, if not the network's own.", ge=8)
 
-    optimizer: Annotated[str, _refused_by(_check_optimizer)] = key("sgd", "An optimiser of timm's: sgd, adamw, lamb, …")
+    optimizer: Optimizer = key("sgd", "An optimiser of timm's: sgd, adamw, lamb, …")
     lr: float = key(0.01, "Learning rate at its highest.", gt=0)
     momentum: float = key(0.9, "Of SGD.", ge=0, lt=1)
     weight_decay: float = key(1e-4, "Of weights; of other parameters see norm_weight_decay.", ge=0)
@@ -167,20 +89,15 @@ class Recipe(BaseModel):
     warmup_epochs: float = key(0.0, "Epochs (of each cycle) in which the learning rate rises.", ge=0)
     snapshots: int = key(1, "Cycles of the schedule, each of which ends with a snapshot.", ge=1)
 
-    label_smoothing: float = key(0.0, "Spread evenly over the wrong classes.", ge=0, lt=1)
     clip_grad: float | None = key(None, "Largest norm of the gradient.", gt=0)
     ema: float | None = key(None, "Decay of an average of the weights, which is then what counts.", gt=0, lt=1)
     precision: Literal["float32", "bfloat16", "float16"] = key("float32", "On accelerators; a CPU takes float32.")
     seed: int = key(0, "Of the head, the order of the images and all augmentation.", ge=0)
 
     validate_every: int = key(1, "Epochs between two looks at the validation images.", ge=1)
-    sweep: Annotated[str, _refused_by(_check_values)] | None = key(
-        "0:0.2:21", "Values of alpha to try on the validation images afterwards; null: none."
-    )
-    sweep_metric: Annotated[str, _refused_by(_check_metric)] = key("accuracy", "By which alpha and lambda are chosen.")
-    tta: Annotated[str, _refused_by(_check_views)] | None = key(
-        None, "Views of each test image. See `surgeon ls views`."
-    )
+    sweep: Values | None = key("0:0.2:21", "Values of alpha to try on the validation images afterwards; null: none.")
+    sweep_metric: Metric = key("accuracy", "By which alpha and lambda are chosen.")
+    tta: Views | None = key(None, "Views of each test image. See `surgeon ls views`.")
 
     @field_validator("*", mode="before")
     @classmethod
@@ -202,9 +119,6 @@ class Recipe(BaseModel):
             yield {"unmixed_epochs", "epochs"}, sentence
         if self.only and self.freeze:
             yield {"only", "freeze"}, "only and freeze exclude each other"
-        if self.consistency:
-            for name in branching_rewrites(self.bn):
-                yield {"consistency", "bn"}, f"consistency and {name} both want copies of their own of each image"
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -277,8 +191,30 @@ def recipe_text(path: Path) -> str:
         raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: it is no UTF-8 text ({error}).") from None
 
 
+def spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's short forms replaced by the terms of the loss that they stand for."""
+    from surgeon.losses.base import losses
+
+    content = dict(content)
+    smoothing, consistency = content.pop("label_smoothing", None), content.pop("consistency", None)
+    loss = content.get("loss", ())
+    specs = [loss] if isinstance(loss, str) else list(loss) if isinstance(loss, list | tuple) else None
+    if specs is None or not (smoothing or consistency):
+        return content
+    if smoothing:
+        smooth = [spec for spec in specs if "smoothing" in losses[parse_spec(str(spec))[0]].config.model_fields]
+        name, options = parse_spec(str(smooth[0])) if smooth else ("cross-entropy", {})
+        options = {**options, "smoothing": str(smoothing)}
+        new = f"{name}:{','.join('='.join(pair) for pair in options.items())}"
+        specs = [new, *specs] if not smooth else [new if spec == smooth[0] else spec for spec in specs]
+    if consistency:  # the older spelling
+        specs.append(f"jensen-shannon:weight={consistency}")
+    return {**content, "loss": specs}
+
+
 def check_recipe(content: Mapping[str, Any], name: str) -> Recipe:
     """A recipe, or everything that is wrong with it at once."""
+    content = spelled_out(content)
     problems: list[str] = []
     more, wrong = 0, set[str]()
     try:

@@ -20,6 +20,8 @@ NAMES = sorted(CATALOG)
 
 # From the papers' tables (in millions) and, to the last digit, from the published PyTorch versions.
 PARAMETERS = {
+    "cifar-resnet8": 75_290,
+    "cifar-resnet14": 172_506,
     "cifar-resnet20": 269_722,
     "cifar-resnet32": 464_154,
     "cifar-resnet44": 658_586,

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from surgeon.augment.consistency import jensen_shannon
+from surgeon.losses.jensen_shannon import jensen_shannon
 from tests.helpers import randn
 
 

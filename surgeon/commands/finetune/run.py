@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from surgeon import checkpoint
-from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.commands.finetune.request import (
     CHECKPOINT,
     LOGITS,
@@ -33,6 +32,7 @@ from surgeon.core.errors import SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.core.reading import parse_json, read_bounded
 from surgeon.data.loaders import Batches, batches, usable_cores
+from surgeon.losses.base import ask
 from surgeon.measuring.choosing import VALIDATION
 from surgeon.measuring.engine import measure
 from surgeon.measuring.inference import InferenceSettings, images_at_once
@@ -45,6 +45,7 @@ from surgeon.report.folder import PAGE, RESULT
 from surgeon.results.steps import data_set, figures_of
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
+from surgeon.training.copies import plan_copies
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.objective import Objective
 from surgeon.training.recipe import Recipe, as_yaml
@@ -55,7 +56,6 @@ from surgeon.training.tracking import CURVES
 
 DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 MOST_RUN_BYTES = 1 << 20
-CROP = "standard"
 
 
 class Run:
@@ -85,7 +85,7 @@ class Run:
         network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
         network.choose_what_learns(self.loaded.model, request.recipe)
         self.recipe = self._fitted(request.recipe)
-        self.augmentations = self._augmentations()
+        self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches)
 
     def _fitted(self, recipe: Recipe) -> Recipe:
         """The recipe with what the network and the images decide."""
@@ -164,7 +164,7 @@ class Run:
         optimizer = make_optimizer(network.parameter_groups(model, recipe, bool(recipe.norm_weight_decay)), recipe)
         return Trainer(
             model=model,
-            objective=Objective(model, self.augmentations, self.classes, recipe.label_smoothing, recipe.consistency),
+            objective=Objective(model, ask(recipe.loss), self.copies, self.classes),
             optimizer=optimizer,
             schedule=Schedule(optimizer, recipe, self.steps_per_epoch * recipe.epochs),
             rates=Rates(optimizer, network.head_parameters(model)),
@@ -208,24 +208,6 @@ class Run:
     def _workers(self) -> int:
         wanted = self.request.inference.workers
         return wanted if wanted is not None else max(1, usable_cores() // self.processes.count)
-
-    def _augmentations(self) -> tuple[Augmentation, ...]:
-        """One for each copy that a step takes of an image."""
-        given = build_augmentation(self.recipe.augment, self.preprocessing, CROP)
-        if self.recipe.consistency:
-            if self.has_branches or given.mixing:
-                other = (
-                    "a network with branches takes two"
-                    if self.has_branches
-                    else "each would be mixed with another image"
-                )
-                raise SurgeonError(
-                    f"The consistency loss compares three copies of an image, but {other}.", "Set consistency=0."
-                )
-            return replace(given, image=()), given, given
-        if self.has_branches:
-            return given, build_augmentation(self.recipe.strong, self.preprocessing, CROP)
-        return (given,)
 
     @property
     def has_branches(self) -> bool:

@@ -7,6 +7,7 @@ the others in its batch: losses are summed, not averaged, and what is random is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -20,6 +21,18 @@ FIRST_DECAY, SECOND_DECAY, TINY = 0.9, 0.999, 1e-8
 """Adam's, which SPSA climbs with."""
 DIFFERENCE = 0.01
 """How far from the image SPSA takes its differences, as in its paper."""
+
+
+def loss_against(logits: Tensor, labels: Tensor) -> Tensor:
+    """What attacks by gradients raise, per image: log odds for labels (N,), cross-entropy for shares (N, classes).
+
+    Shares that are all of one class count as a label.
+    """
+    if labels.dim() == 1:
+        return log_odds_against(logits, labels)
+    shares = labels.to(logits.device, logits.dtype)
+    mixed = logits.logsumexp(1) - (shares * logits).sum(1)
+    return torch.where(shares.amax(1) == 1, log_odds_against(logits, shares.argmax(1)), mixed)
 
 
 def log_odds_against(logits: Tensor, labels: Tensor) -> Tensor:
@@ -47,20 +60,41 @@ def _without(logits: Tensor, labels: Tensor) -> Tensor:
 
 def projected(candidates: Tensor, pixels: Tensor, eps: float) -> Tensor:
     """The nearest images that differ nowhere by more than eps and that a picture can show."""
-    return candidates.clamp(pixels - eps, pixels + eps).clamp(0, 1)
+    return Box.about(pixels, eps).projected(candidates)
+
+
+class Box(NamedTuple):
+    """The images that an attack may choose from: all pixels between two bounds."""
+
+    lower: Tensor
+    upper: Tensor
+
+    @classmethod
+    def about(cls, pixels: Tensor, eps: float) -> Box:
+        """All that differ nowhere by more than eps and that a picture can show.
+
+        A mix may have left pixels that are darker than black or brighter than white: these are not brought back.
+        """
+        lower, upper = (pixels - eps).clamp_min_(0), (pixels + eps).clamp_max_(1)
+        return cls(torch.minimum(lower, pixels, out=lower), torch.maximum(upper, pixels, out=upper))
+
+    def projected(self, candidates: Tensor) -> Tensor:
+        """The nearest images in the box; what is given is changed."""
+        return candidates.clamp_(self.lower, self.upper)
 
 
 def gradient(logits: Logits, pixels: Tensor, labels: Tensor) -> Tensor:
-    """Of the log odds against each image, with respect to its pixels."""
+    """Of the loss against each image, with respect to its pixels."""
     leaf = pixels.detach().requires_grad_()
     with torch.enable_grad():
-        loss = log_odds_against(logits(leaf), labels).sum()
+        found = logits(leaf)
+        loss = loss_against(found.float() if found.dtype.itemsize < 4 else found, labels).sum()
         if not loss.requires_grad:
             raise _without_gradients()
-        (found,) = torch.autograd.grad(loss, leaf, allow_unused=True)
-    if found is None:
+        (slope,) = torch.autograd.grad(loss, leaf, allow_unused=True)
+    if slope is None:
         raise _without_gradients()
-    return found
+    return slope
 
 
 def first_gradient(logits: Logits, pixels: Tensor, labels: Tensor) -> Tensor:
@@ -87,7 +121,8 @@ def _without_gradients() -> SurgeonError:
 
 def fgsm(logits: Logits, pixels: Tensor, labels: Tensor, *, eps: float) -> Tensor:
     """One step to the border of the box, by the sign of the gradient (Goodfellow et al., 2015)."""
-    return projected(pixels + eps * first_gradient(logits, pixels, labels).sign(), pixels, eps)
+    slope = first_gradient(logits, pixels, labels)
+    return Box.about(pixels, eps).projected(torch.add(pixels, slope.sign_(), alpha=eps))
 
 
 def pgd(
@@ -102,10 +137,11 @@ def pgd(
 ) -> Tensor:
     """From a random point of the box, steps by the sign of the gradient, each projected back (Madry et al., 2018)."""
     offsets = torch.stack([_uniform(pixels[0], generator) for generator in generators]).to(pixels.device)
-    reached = projected(pixels + eps * offsets, pixels, eps)
+    box = Box.about(pixels, eps)
+    reached = box.projected(torch.add(pixels, offsets, alpha=eps))
     for number in range(steps):
         slope = (gradient if number else first_gradient)(logits, reached, labels)
-        reached = projected(reached + step * slope.sign(), pixels, eps)
+        reached = box.projected(torch.add(reached, slope.sign_(), alpha=step))
     return reached
 
 
@@ -125,13 +161,14 @@ def spsa(
     samples: int,
 ) -> Tensor:
     """From the image, Adam on gradients that are estimated from pairs of predictions (Uesato et al., 2018)."""
+    box = Box.about(pixels, eps)
     reached, first, second = pixels, torch.zeros_like(pixels), torch.zeros_like(pixels)
     for number in range(1, steps + 1):
         slope = estimated_gradient(logits, reached, labels, generators, samples)
         first = FIRST_DECAY * first + (1 - FIRST_DECAY) * slope
         second = SECOND_DECAY * second + (1 - SECOND_DECAY) * slope.square()
         deviation = (second / (1 - SECOND_DECAY**number)).sqrt() + TINY
-        reached = projected(reached + step * first / (1 - FIRST_DECAY**number) / deviation, pixels, eps)
+        reached = box.projected(reached + step * first / (1 - FIRST_DECAY**number) / deviation)
     return reached
 
 

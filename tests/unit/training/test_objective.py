@@ -8,10 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import surgeon
-from surgeon.augment.consistency import jensen_shannon
 from surgeon.augment.pipeline import Augmentation, build_augmentation
+from surgeon.losses.base import Copy, ask
+from surgeon.losses.jensen_shannon import jensen_shannon
 from surgeon.models.sources import Preprocessing
-from surgeon.training.objective import Objective
+from surgeon.training.copies import Copies
+from surgeon.training.objective import Draws, Given, Objective
 from tests.helpers import SmallResNet, randn
 
 NOTHING = Augmentation(geometry=lambda image: image)
@@ -20,11 +22,21 @@ IMAGES, LABELS = randn(6, 3, 8, 8), torch.tensor([0, 1, 2, 3, 0, 1])
 NOISE = randn(6, 3, 8, 8, seed=9)
 
 
-def loss_of(model: nn.Module, copies: int = 1, **options: float) -> torch.Tensor:
+PLAIN = Copies({Copy.WEAK: NOTHING})
+BRANCHES = Copies(
+    {Copy.WEAK: NOTHING, Copy.STRONG: NOTHING},
+    seen=(Copy.WEAK, Copy.STRONG),
+    labelled=(Copy.WEAK, Copy.STRONG),
+    branches=True,
+)
+THREE = (Copy.CLEAN, Copy.WEAK, Copy.SECOND)
+
+
+def loss_of(model: nn.Module, *terms: str, copies: Copies = PLAIN) -> torch.Tensor:
     torch.manual_seed(0)
-    objective = Objective(model, (NOTHING,) * copies, 4, **options)
-    images = tuple(IMAGES + number * NOISE for number in range(copies))
-    return objective(model, images, LABELS, True, torch.Generator().manual_seed(0)).loss
+    images = tuple(IMAGES + number * NOISE for number in range(len(copies.augmentations)))
+    given = Given(images, LABELS, torch.arange(6))
+    return Objective(model, ask(terms), copies, 4)(model, given, Draws(torch.Generator().manual_seed(0))).loss
 
 
 def test_without_anything_it_is_cross_entropy() -> None:
@@ -37,7 +49,7 @@ def test_smoothing_spreads_over_the_wrong_classes() -> None:
     log_p = model(IMAGES).log_softmax(1)
     own = log_p[torch.arange(6), LABELS]
     expected = -(0.8 * own + 0.2 / 3 * (log_p.sum(1) - own)).mean()
-    torch.testing.assert_close(loss_of(model, smoothing=0.2), expected)
+    torch.testing.assert_close(loss_of(model, "cross-entropy:smoothing=0.2"), expected)
 
 
 def test_moex_is_its_two_terms() -> None:
@@ -57,7 +69,9 @@ def test_moex_with_cutmix_is_its_three_terms() -> None:
     augmentation = build_augmentation(["cutmix"], preprocessing)
     model = surgeon.convert(SmallResNet(), "moex:site=bn1,p=1", inputs=(IMAGES,)).train()
     torch.manual_seed(0)
-    loss = Objective(model, (augmentation,), 4)(model, (IMAGES,), LABELS, True, torch.Generator().manual_seed(3)).loss
+    objective = Objective(model, ask(()), Copies({Copy.WEAK: augmentation}), 4)
+    draws = Draws(torch.Generator().manual_seed(3))
+    loss = objective(model, Given((IMAGES,), LABELS, torch.arange(6)), draws).loss
     unit = surgeon.exchange_unit(model)
     assert unit.last is not None
     (operation,) = augmentation.mixing
@@ -72,7 +86,7 @@ def test_moex_with_cutmix_is_its_three_terms() -> None:
 
 def test_two_copies_are_the_mean_of_both_branches() -> None:
     model = surgeon.convert(SmallResNet(), "split").train()
-    loss = loss_of(model, copies=2)
+    loss = loss_of(model, copies=BRANCHES)
     losses = []
     for name, images in (("main", IMAGES), ("aux", IMAGES + NOISE)):
         with surgeon.branch(model, name):
@@ -85,7 +99,8 @@ def test_three_copies_are_to_agree() -> None:
     model = SmallResNet().eval()
     logits = [model(IMAGES + number * NOISE) for number in range(3)]
     expected = F.cross_entropy(logits[0], LABELS) + 12 * jensen_shannon(logits)
-    torch.testing.assert_close(loss_of(model, copies=3, consistency=12.0), expected, rtol=1e-4, atol=1e-5)
+    copies = Copies(dict.fromkeys(THREE, NOTHING), seen=THREE, labelled=(Copy.CLEAN,))
+    torch.testing.assert_close(loss_of(model, "jensen-shannon", copies=copies), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_mixing_can_be_left_out() -> None:
@@ -93,8 +108,11 @@ def test_mixing_can_be_left_out() -> None:
         return images, targets.roll(1, 0)
 
     model = SmallResNet().eval()
-    objective = Objective(model, (Augmentation(geometry=lambda image: image, mixing=(swap,)),), 4)
-    losses = [objective(model, (IMAGES,), LABELS, mixing, torch.Generator()).loss.item() for mixing in (True, False)]
+    copies = Copies({Copy.WEAK: Augmentation(geometry=lambda image: image, mixing=(swap,))})
+    objective = Objective(model, ask(()), copies, 4)
+    given = Given((IMAGES,), LABELS, torch.arange(6))
+    draws = (Draws(torch.Generator(), mixing=mixing) for mixing in (True, False))
+    losses = [objective(model, given, draw).loss.item() for draw in draws]
     expected = F.cross_entropy(model(IMAGES), LABELS.roll(1)), F.cross_entropy(model(IMAGES), LABELS)
     assert losses[0] == pytest.approx(expected[0].item(), rel=1e-5)
     assert losses[1] == pytest.approx(expected[1].item(), rel=1e-5)

@@ -157,7 +157,6 @@ def test_a_key_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         ({"epochs": 2, "warmup_epochs": 2}, "leaves no epoch"),
         ({"epochs": 2, "unmixed_epochs": 3}, "more than epochs"),
         ({"only": "norm", "freeze": ["norm"]}, "exclude"),
-        ({"bn": "split", "consistency": 1}, "copies"),
     ],
 )
 def test_keys_that_contradict_each_other(content: dict[str, object], told: str) -> None:

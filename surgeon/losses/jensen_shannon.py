@@ -1,4 +1,7 @@
-"""The consistency loss: predictions for several versions of an image are to agree."""
+"""The consistency loss of AugMix: predictions for several versions of an image are to agree.
+
+D. Hendrycks et al., AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty, ICLR 2020.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,29 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from surgeon.losses.base import Copy, LossConfig, Predictions, option, register
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 LEAST_LOG_PROBABILITY = -1e4  # below it the probability is zero in any precision
+COMPARED = (Copy.CLEAN, Copy.WEAK, Copy.SECOND)
+
+
+class ConsistencyConfig(LossConfig):
+    weight: float = option(12.0, "Weight; 12 is the paper's.", ge=0)
+
+
+@register(
+    "jensen-shannon",
+    paper="Hendrycks et al., ICLR 2020",
+    config=ConsistencyConfig,
+    copies=COMPARED,
+    labels_on=Copy.CLEAN,
+)
+def consistency(config: ConsistencyConfig, predictions: Predictions) -> Tensor:
+    """Weight times the divergence between the predictions for a clean and two augmented copies, as in AugMix."""
+    return config.weight * jensen_shannon([predictions[copy].logits for copy in COMPARED])
 
 
 def jensen_shannon(logits: Sequence[Tensor]) -> Tensor:

@@ -1,0 +1,33 @@
+"""TRADES: accuracy on images as they are, and predictions that an attack cannot move.
+
+H. Zhang et al., Theoretically Principled Trade-off between Robustness and Accuracy, ICML 2019.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surgeon.losses.base import Copy, LossConfig, Predictions, option, register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class TradesConfig(LossConfig):
+    beta: float = option(6.0, "Weight: 1 favours accuracy, 6 robustness.", ge=0)
+
+
+@register(
+    "trades",
+    paper="Zhang et al., ICML 2019",
+    config=TradesConfig,
+    copies=(Copy.WEAK, Copy.ADVERSARIAL),
+    labels_on=Copy.WEAK,
+    attacks_predictions=True,
+)
+def trades(config: TradesConfig, predictions: Predictions) -> Tensor:
+    """beta times the divergence of the prediction for the adversarial copy from that for the image itself."""
+    import torch.nn.functional as F
+
+    weak, adversarial = (predictions[copy].logits.log_softmax(1) for copy in (Copy.WEAK, Copy.ADVERSARIAL))
+    return config.beta * F.kl_div(adversarial, weak, reduction="batchmean", log_target=True)
