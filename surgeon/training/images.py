@@ -32,7 +32,8 @@ Position = tuple[int, int]
 class Order(Sampler[list[Position]]):
     """The images of every step: each epoch in a new order, without a smaller last batch.
 
-    Of several processes, each takes its stretch of every batch.
+    Of several processes, each takes its stretch of every batch. With a rounding seed, the images of a batch change
+    places: sums over them are then rounded in another order, and nothing else is different.
     """
 
     images: int
@@ -42,6 +43,7 @@ class Order(Sampler[list[Position]]):
     steps: int
     rank: int = 0
     processes: int = 1
+    rounding_seed: int | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -59,7 +61,10 @@ class Order(Sampler[list[Position]]):
                 of_epoch = epoch
                 order = np.random.default_rng(seed_from(self.seed, epoch)).permutation(self.images)
             start = number * self.batch_size + self.rank * share
-            yield [(epoch, int(index)) for index in order[start : start + share]]
+            chosen = order[start : start + share]
+            if self.rounding_seed is not None:
+                chosen = np.random.default_rng(seed_from(self.rounding_seed, step)).permutation(chosen)
+            yield [(epoch, int(index)) for index in chosen]
 
 
 @dataclass(frozen=True)

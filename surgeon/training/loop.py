@@ -125,14 +125,15 @@ class Trainer:
         order = Order(
             len(self.train),
             self.batch_size,
-            self.recipe.seed,
+            self.recipe.seed_of_order,
             self.step,
             self.steps,
             self.processes.rank,
             self.processes.count,
+            self.recipe.rounding_seed,
         )
         augmentations = tuple(self.objective.copies.augmentations.values())
-        images = AugmentedImages(self.train, augmentations, self.recipe.seed)
+        images = AugmentedImages(self.train, augmentations, self.recipe.seed_of_augmentation)
         last = saved = time.perf_counter()
         for batch in training_batches(images, order, self.workers, self.skip_bad):
             if self._anywhere(isinstance(batch, SurgeonError)):
@@ -198,12 +199,13 @@ class Trainer:
 
     def _seed_step(self) -> Draws:
         """Everything that this step draws follows from its number."""
-        numbers = self.recipe.seed, self.step, self.processes.rank
+        seed = self.recipe.seed_of_augmentation
+        numbers = seed, self.step, self.processes.rank
         torch.manual_seed(seed_from(*numbers, 0))
         for unit in training_units(self.model):
             unit.reseed(*numbers)
         generator = torch.Generator().manual_seed(seed_from(*numbers, 1))
-        return Draws(generator, seed_from(self.recipe.seed, self.step), self._mixing)
+        return Draws(generator, seed_from(seed, self.step), self._mixing)
 
     def _anywhere(self, here: bool) -> bool:
         """Whether it is so in any process: all of them have to stop, save or fail at the same step."""

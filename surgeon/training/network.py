@@ -99,6 +99,19 @@ def apply_rewrites(loaded: LoadedModel, recipe: Recipe) -> None:
         rewrite(loaded, plan_surgery(loaded, recipe.bn, recipe.layers, recipe.insert))
 
 
+@torch.no_grad()
+def change_one_bit(model: nn.Module, seed: int) -> None:
+    """Raise one weight, each equally likely, to the next number that its type has: the smallest possible change."""
+    parameters = list(model.parameters())
+    place = int(torch.randint(sum(map(torch.numel, parameters)), (), generator=torch.Generator().manual_seed(seed)))
+    for parameter in parameters:
+        if place < parameter.numel():
+            value = parameter.view(-1)[place : place + 1]
+            value.copy_(torch.nextafter(value, torch.full_like(value, torch.inf)))
+            return
+        place -= parameter.numel()
+
+
 def head_of(model: nn.Module) -> list[nn.Module]:
     """What makes classes of features: all that timm names (some networks have two), or the last layer with weights."""
     found = [head for head in _named_by_timm(model) if any(True for _ in head.parameters())]

@@ -92,7 +92,19 @@ class Recipe(BaseModel):
     clip_grad: float | None = key(None, "Largest norm of the gradient.", gt=0)
     ema: float | None = key(None, "Decay of an average of the weights, which is then what counts.", gt=0, lt=1)
     precision: Literal["float32", "bfloat16", "float16"] = key("float32", "On accelerators; a CPU takes float32.")
-    seed: int = key(0, "Of the head, the order of the images and all augmentation.", ge=0)
+    seed: int = key(0, "Of everything random, unless one of the next three keys says otherwise.", ge=0)
+    init_seed: int | None = key(None, "Of weights that are drawn: the head, or all of an untrained network.", ge=0)
+    order_seed: int | None = key(None, "Of the order of the images.", ge=0)
+    augment_seed: int | None = key(None, "Of augmentation, mixes, attacks and dropout.", ge=0)
+    rounding_seed: int | None = key(
+        None,
+        "Shuffle the images within each batch, which changes nothing but rounding errors, as nondeterministic kernels "
+        "do. Not with mixes, which pair images by their place in the batch.",
+        ge=0,
+    )
+    one_bit: int | None = key(
+        None, "Raise one weight, drawn by this seed, to the next float32: the smallest possible change.", ge=0
+    )
 
     validate_every: int = key(1, "Epochs between two looks at the validation images.", ge=1)
     sweep: Values | None = key("0:0.2:21", "Values of alpha to try on the validation images afterwards; null: none.")
@@ -106,6 +118,18 @@ class Recipe(BaseModel):
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation != bool | None:
             raise ValueError("true and false are no values of this key")
         return value
+
+    @property
+    def seed_of_weights(self) -> int:
+        return self.seed if self.init_seed is None else self.init_seed
+
+    @property
+    def seed_of_order(self) -> int:
+        return self.seed if self.order_seed is None else self.order_seed
+
+    @property
+    def seed_of_augmentation(self) -> int:
+        return self.seed if self.augment_seed is None else self.augment_seed
 
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
         """Which keys do not go together, and why."""

@@ -72,7 +72,7 @@ class Run:
         _check_division(self.batch_size, processes.count, request.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
-        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), request.recipe.seed)
+        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), request.recipe.seed_of_weights)
         self.preprocessing = replace(request.inference.images, input_size=request.recipe.input_size).applied_to(
             loaded.origin.preprocessing, loaded.name
         )
@@ -83,6 +83,8 @@ class Run:
             network.check_input_size(self.loaded)
         network.apply_rewrites(self.loaded, request.recipe)
         network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
+        if request.recipe.one_bit is not None:
+            network.change_one_bit(self.loaded.model, request.recipe.one_bit)
         network.choose_what_learns(self.loaded.model, request.recipe)
         self.recipe = self._fitted(request.recipe)
         self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches)
