@@ -195,6 +195,7 @@ class Investigation:
             kind,
             start,
             with_temperature=self.question.metric.name != "cross-entropy",
+            outputs=self.runner.inference.outputs,
             progress=lambda done, planned: self.runner.progress(f"learning {kind.value}", done, planned),
         )
         return Learned(
