@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from surgeon.core.errors import SurgeonError, count
+from surgeon.core.errors import ExitCode, SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress, say_nothing
 from surgeon.data.loaders import Batch, Batches
@@ -73,7 +73,10 @@ def measure(
             lambda _, done: progress(doing, min(done, images), images),
         )
     if not any(map(len, whole.kept.values())):
-        raise SurgeonError(f"None of the {count(images, 'image')} of {samples.image_set.name!r} can be read.")
+        raise SurgeonError(
+            f"None of the {count(images, 'image')} of {samples.image_set.name!r} can be read.",
+            exit_code=ExitCode.FAILED,
+        )
     return replace(whole, elapsed=time.perf_counter() - start)
 
 

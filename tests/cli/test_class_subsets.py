@@ -85,7 +85,7 @@ def test_sweep_robustness_and_recalibrate_do_so_too(network: Path, images: Path)
     assert swept["points"][0]["metrics"]["cross_entropy"] == pytest.approx(entropy, rel=1e-5)
     robust = document("robustness", network, "--data", images, "--under", "fgsm:eps=0")
     assert robust["matched_classes"] == [7, 10]
-    source = document("recalibrate", network, "--data", "digits", "--limit", "64", "--source", images)["source"]
+    source = document("recalibrate", network, "--data", "digits", "--source", images)["source"]
     assert source["matched_classes"] == [7, 10]
     assert source["before"]["accuracy"] == pytest.approx(accuracy)
     confirmed = document("recalibrate", network, "--data", images, "--confirm")["confirmed"]
@@ -110,7 +110,7 @@ def test_alphas_are_learned_for_the_right_class(network: Path, images: Path) -> 
     assert len(told["learned"][0]["alphas"]) == len(surgical_layers(surgeon.convert(surgeon.load(network), "ghost")))
 
 
-def test_a_class_that_the_network_does_not_know_is_named(network: Path, images: Path, tmp_path: Path) -> None:
+def test_a_class_that_the_network_does_not_know_is_named(network: Path, tmp_path: Path) -> None:
     file = tmp_path / "data" / "ten" / "0.png"
     file.parent.mkdir(parents=True)
     Image.new("L", (8, 8)).save(file)
