@@ -20,6 +20,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.data.loaders import Batch
 from surgeon.layers.running import evaluating
 from surgeon.layers.surgical import SurgicalNorm
+from surgeon.layers.wrapped import logits_in
 from surgeon.results import Learning
 
 STEPS = 80
@@ -64,7 +65,7 @@ def learn_alphas(
                     continue
                 for name, layer in layers.items():
                     layer.compute_with(alphas[name].expand(layer.num_features))
-                logits = model(batch.images.to(device))
+                logits = logits_in(model(batch.images.to(device)), len(batch.labels))
                 if outputs is not None:
                     logits = logits[:, list(outputs)]
                 loss = F.cross_entropy(
