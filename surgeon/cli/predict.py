@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -71,7 +72,9 @@ def _listed(paths: list[str]) -> list[str]:
         raise SurgeonError("Standard input can be read only once.", "Give - once.")
     found: list[str] = []
     for path in paths:
-        found += [line for text in sys.stdin if (line := text.rstrip("\r\n"))] if path == STDIN else [path]
+        # Names of files are bytes, in whatever encoding.
+        lines = (os.fsdecode(line).rstrip("\r\n") for line in sys.stdin.buffer) if path == STDIN else [path]
+        found += [line for line in lines if line]
     if not found:
         raise SurgeonError("Standard input lists no images.", "Give one path a line, e.g. find . -name '*.jpg'.")
     return found
@@ -119,7 +122,7 @@ def _table(result: Prediction) -> Table:
         shown = [one for rank, one in enumerate(image.classes) if rank == 0 or one.probability >= LEAST_SHOWN]
         table.add_row(
             escape(printable(image.image)),
-            "\n".join(escape(one.name) for one in shown) or "–",
+            "\n".join(escape(printable(one.name)) for one in shown) or "–",
             "\n".join(f"{one.probability:.1%}" for one in shown) or "NaN",
         )
     return table

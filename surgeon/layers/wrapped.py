@@ -67,7 +67,10 @@ def moved(content: Any, device: torch.device) -> Any:
         return content.to(device, non_blocking=True)
     if isinstance(content, Mapping):
         parts = {name: moved(part, device) for name, part in content.items()}
-        return type(content)(**parts) if all(isinstance(name, str) for name in parts) else parts
+        try:
+            return type(content)(**parts)  # a Hugging Face output stays one
+        except TypeError:
+            return parts
     if isinstance(content, tuple) and hasattr(content, "_fields"):
         return type(content)(*(moved(part, device) for part in content))
     if isinstance(content, list | tuple):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,7 @@ from surgeon.checkpoint import open_model, save_checkpoint
 from surgeon.data.digits import digit_pixels, load_digits
 from surgeon.results import Prediction
 from surgeon.surgery.temperature import set_temperature
-from tests.cli.running import document, done, invoke, refusal
+from tests.cli.running import command, document, done, invoke, refusal
 
 NETWORK = "digits-resnet8"
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -130,6 +133,18 @@ def test_unreadable_images(pictures: list[str], here: Path) -> None:
     said = done("predict", NETWORK, "bad.png", pictures[0], "gone.png", "--skip-bad").stderr
     assert "note: The image gone.png cannot be read: No such file or directory." in said
     assert "None of the 2 images" in refusal("predict", NETWORK, "bad.png", "gone.png", "--skip-bad", code=1)
+
+
+def test_a_name_that_is_no_text(pictures: list[str], here: Path) -> None:
+    (here / pictures[0]).rename(os.fsdecode(b"caf\xe9.png"))
+    (here / "list").write_bytes(b"caf\xe9.png\n")
+    finished = subprocess.run(
+        command("predict", NETWORK, "-", "--json", "--csv", "out.csv"),
+        stdin=(here / "list").open(),
+        capture_output=True,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["images"][0]["image"] == "caf\\udce9.png"
 
 
 def test_refusals(here: Path) -> None:

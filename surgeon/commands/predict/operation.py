@@ -98,7 +98,8 @@ def run_prediction(
     named = output_names(loaded, kept.outputs)
     predicted = {
         index: PredictedImage(
-            image=image_set.identity(index),
+            # What of a file's name is no text cannot be written as JSON.
+            image=image_set.identity(index).encode("utf-8", "backslashreplace").decode(),
             classes=tuple(
                 ClassProbability(name=named.names[place], output=place, probability=probability)
                 for place, probability in zip(places, probabilities, strict=True)
