@@ -118,7 +118,9 @@ def _one_of(choices: type[E], word: str, option: str) -> E:
 class _Loader:
     """Somebody's batches, numbered."""
 
-    def __init__(self, loader: Iterable[Any], read: Callable[[Iterable[Any]], Iterator[Batch]], first: int = 0) -> None:
+    def __init__(
+        self, loader: Iterable[Any], read: Callable[[Iterable[Any]], Iterator[Batch]] = as_batches, first: int = 0
+    ) -> None:
         if isinstance(loader, Iterator):
             raise SurgeonError(
                 f"A {type(loader).__name__} can be gone through only once, and a sweep may need to do so again.",
