@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from surgeon.checkpoint.writing import save
     from surgeon.commands.export.api import export
     from surgeon.commands.finetune.api import finetune
+    from surgeon.commands.predict.api import predict
     from surgeon.commands.recalibrate.api import recalibrate
     from surgeon.commands.robustness.api import robustness
     from surgeon.commands.sweep.api import sweep
@@ -50,6 +51,7 @@ __all__ = [
     "merge_branches",
     "mix_branches",
     "mixer",
+    "predict",
     "recalibrate",
     "robustness",
     "save",
@@ -74,6 +76,7 @@ _HOMES = {
     "merge_branches": "surgeon.surgery.branches",
     "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",
+    "predict": "surgeon.commands.predict.api",
     "recalibrate": "surgeon.commands.recalibrate.api",
     "robustness": "surgeon.commands.robustness.api",
     "save": "surgeon.checkpoint.writing",

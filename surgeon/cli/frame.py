@@ -15,7 +15,7 @@ from rich.markup import escape
 from surgeon.cli import options, output
 from surgeon.cli.groups import unfolded
 from surgeon.core.errors import SurgeonError
-from surgeon.report.wording import preprocessing_text
+from surgeon.report.wording import matched_text, preprocessing_text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -76,6 +76,8 @@ class _Measured(Protocol):
     def warnings(self) -> tuple[str, ...]: ...
     @property
     def bad_images(self) -> tuple[str, ...]: ...
+    @property
+    def matched_classes(self) -> tuple[int, int] | None: ...
 
 
 def tell_measured(
@@ -92,7 +94,8 @@ def tell_measured(
     output.say(f"[bold]{escape(what)}[/] on {escape(result.data)}, split {escape(result.split)}")
     output.warn(result.warnings)
     kinds = dict.fromkeys(preprocessing_text(one) for one in preprocessing)
-    for name, value in (*(("preprocessing", kind) for kind in kinds), *facts):
+    classes = ("classes", matched_text(result.matched_classes))
+    for name, value in (*(("preprocessing", kind) for kind in kinds), classes, *facts):
         if value:
             output.say(f"  {name:<13}  {escape(value)}")
     if result.bad_images:

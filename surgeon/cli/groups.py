@@ -73,6 +73,26 @@ class TrainingImages(AnyImages):
 
 
 @dataclass(frozen=True)
+class GivenImages:
+    """Images that are given one by one: how they are prepared and predicted."""
+
+    skip_bad: options.SkipBad = False
+    input_size: options.InputSize = None
+    device: options.Device = None
+    crop_pct: options.CropPct = None
+    interpolation: options.Interpolation = None
+    mean: options.Mean = None
+    std: options.Std = None
+    batch_size: options.BatchSize = None
+    workers: options.Workers = None
+    precision: options.PrecisionOption = "float32"
+
+    def request(self, data: str, tta: str | None = None, merge: str = "logits") -> InferenceRequest:
+        """What has to be predicted, checked."""
+        return _inference_request(asdict(self) | {"labelled": False}, data, tta, merge)
+
+
+@dataclass(frozen=True)
 class InferenceImages(AnyImages):
     """Images to predict, and how they are prepared."""
 
@@ -88,24 +108,7 @@ class InferenceImages(AnyImages):
 
     def request(self, data: str, tta: str | None = None, merge: str = "logits") -> InferenceRequest:
         """What has to be predicted, checked."""
-        from surgeon.core.devices import Precision
-        from surgeon.measuring.preparation import ImageOptions, InferenceRequest
-        from surgeon.views import Merge, check_views
-
-        if tta is not None:
-            check_views(tta)
-        given = asdict(self) | {name: _numbers(getattr(self, name), f"--{name}") for name in ("mean", "std")}
-        given["where"] = tuple(self.where or ())
-        of_images = {field.name: given.pop(field.name) for field in fields(ImageOptions)}
-        precision = output.one_of(Precision, given.pop("precision"), "--precision")
-        return InferenceRequest(
-            data=data,
-            tta=tta,
-            merge=output.one_of(Merge, merge, "--merge"),
-            precision=precision,
-            images=ImageOptions(**of_images),
-            **given,
-        )
+        return _inference_request(asdict(self) | {"where": tuple(self.where or ())}, data, tta, merge)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,26 @@ class ChoosingImages(InferenceImages):
     """The same for a command that chooses something by them."""
 
     split: options.ChoosingSplit = None
+
+
+def _inference_request(given: dict[str, Any], data: str, tta: str | None, merge: str) -> InferenceRequest:
+    from surgeon.core.devices import Precision
+    from surgeon.measuring.preparation import ImageOptions, InferenceRequest
+    from surgeon.views import Merge, check_views
+
+    if tta is not None:
+        check_views(tta)
+    given |= {name: _numbers(given[name], f"--{name}") for name in ("mean", "std")}
+    of_images = {field.name: given.pop(field.name) for field in fields(ImageOptions)}
+    precision = output.one_of(Precision, given.pop("precision"), "--precision")
+    return InferenceRequest(
+        data=data,
+        tta=tta,
+        merge=output.one_of(Merge, merge, "--merge"),
+        precision=precision,
+        images=ImageOptions(**of_images),
+        **given,
+    )
 
 
 def _numbers(text: str | None, option: str) -> tuple[float, ...] | None:

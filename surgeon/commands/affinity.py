@@ -116,6 +116,7 @@ def run_affinity(
         clean_accuracy=float(clean.mean()),
         augments=tuple(sorted(rows, key=lambda row: -row.difference)),
         left_out=left_out,
+        matched_classes=prepared.matched_classes,
         bad_images=tuple(measured.bad),
         seconds=time.perf_counter() - start,
     )

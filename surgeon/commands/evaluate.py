@@ -65,7 +65,10 @@ def run_evaluation(
     asked = [one for one in ask(under) if one.name != CLEAN]
     maker = ConditionMaker()
     conditions = {
-        one.name: replace(prepared.variant, condition=maker.make(one, prepared.preprocessing, prepared.model))
+        one.name: replace(
+            prepared.variant,
+            condition=maker.make(one, prepared.preprocessing, prepared.model, prepared.outputs),
+        )
         for one in asked
     }
     measured = measure(
@@ -113,7 +116,8 @@ def run_evaluation(
         metrics=figures,
         intervals=dict(intervals(scores)),
         under=_under([Column.of(one) for one in asked], measured),
-        breakdown=break_down(scores.images(), prepared.image_set, loaded.class_names) if output else None,
+        breakdown=break_down(scores.images(), prepared.image_set, prepared.class_names) if output else None,
+        matched_classes=prepared.matched_classes,
         bad_images=tuple(measured.bad),
         seconds=seconds,
         images_per_second=len(scores) / seconds,

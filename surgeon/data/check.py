@@ -1,4 +1,4 @@
-"""Do the classes of a data set fit the outputs of a network? Told before anything is computed."""
+"""Do the classes of a data set fit the outputs of a network, and which is which? Told before anything is computed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,33 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from surgeon.core.errors import SurgeonError, count
+from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.images import ImageSet
 
 WORDNET_NUMBER = re.compile(r"^n\d{8}\s+")
 CODE = re.compile(r"(n\d{8}|\d+)$")
 
 
-def check_classes(image_set: ImageSet, num_outputs: int, model_class_names: Sequence[str] | None = None) -> None:
-    """Raise if labels cannot be outputs of the network, or mean other classes than its outputs."""
+def check_classes(
+    image_set: ImageSet, num_outputs: int, model_class_names: Sequence[str] | None = None
+) -> tuple[int, ...] | None:
+    """Raise if labels cannot be outputs of the network, or mean other classes than its outputs.
+
+    Where both have names, names decide: the data may have some of the network's classes, in any order.
+
+    Args:
+        image_set: The data.
+        num_outputs: Of the network.
+        model_class_names: Of its outputs, if they are known.
+
+    Returns:
+        All outputs of the network, those that are classes of the data first, in the order of the data; None if that is
+        the order they have.
+    """
+    named = model_class_names and image_set.names_known and len(model_class_names) == num_outputs
+    # n01440764 may well be a tench: codes and names cannot be compared.
+    if model_class_names and named and _are_codes(image_set.class_names) == _are_codes(model_class_names):
+        return _matched_by_name(image_set, model_class_names)
     largest = int(image_set.labels.max())
     if largest >= num_outputs:
         raise SurgeonError(
@@ -25,10 +43,10 @@ def check_classes(image_set: ImageSet, num_outputs: int, model_class_names: Sequ
     if _is_complete(image_set) and len(image_set.class_names) != num_outputs:
         raise SurgeonError(
             f"{image_set.name!r} has {_classes(image_set)}, but the network has {count(num_outputs, 'output')}.",
-            "Use the data the network was trained for, or fine-tune it on this data first.",
+            "Use the data the network was trained for, or fine-tune it on this data first. Fewer classes than outputs "
+            "are matched by name, where both have names.",
         )
-    if model_class_names and image_set.names_known and len(model_class_names) == num_outputs:
-        _check_names(image_set, model_class_names)
+    return None
 
 
 def _is_complete(image_set: ImageSet) -> bool:
@@ -48,18 +66,27 @@ def _classes(image_set: ImageSet) -> str:
     return f"{number:,} {'class' if number == 1 else 'classes'}"
 
 
-def _check_names(image_set: ImageSet, model_class_names: Sequence[str]) -> None:
-    if _are_codes(image_set.class_names) != _are_codes(model_class_names):
-        return  # n01440764 may well be a tench: codes and names cannot be compared
-    for number, (of_data, of_model) in enumerate(zip(image_set.class_names, model_class_names, strict=True)):
-        if _plain(of_data) != _plain(of_model):
-            order = sorted(map(_plain, image_set.class_names)) == sorted(map(_plain, model_class_names))
-            raise SurgeonError(
-                f"Class {number} is {of_data!r} in {image_set.name!r}, but {of_model!r} for the network.",
-                "The classes are the same but in another order: sort those of the data as the network has them."
-                if order
-                else "Use the data the network was trained for.",
-            )
+def _matched_by_name(image_set: ImageSet, model_class_names: Sequence[str]) -> tuple[int, ...] | None:
+    ours, theirs = ([_plain(name) for name in names] for names in (image_set.class_names, model_class_names))
+    if ours == theirs:
+        return None
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(theirs):
+        places.setdefault(name, []).append(place)
+    if unknown := [name for name, plain in zip(image_set.class_names, ours, strict=True) if plain not in places]:
+        raise SurgeonError(
+            f"The network has no class {listing(map(repr, unknown), 'or', limit=3)}, which {image_set.name!r} has.",
+            "Use the data the network was trained for, or fine-tune it on this data first.",
+        )
+    twice = [name for name in dict.fromkeys(ours) if ours.count(name) > 1 or len(places[name]) > 1]
+    if twice:
+        owner = repr(image_set.name) if ours.count(twice[0]) > 1 else "the network"
+        raise SurgeonError(
+            f"Classes cannot be matched by name: {owner} has more than one that is called {twice[0]!r}.",
+            "Give each class a name of its own.",
+        )
+    outputs = [places[name][0] for name in ours]
+    return (*outputs, *(place for place in range(len(theirs)) if place not in set(outputs)))
 
 
 def _are_codes(names: Sequence[str]) -> bool:

@@ -18,6 +18,11 @@ def wordnet_numbers() -> tuple[str, ...]:
     return tuple(ImageNetInfo("imagenet-1k").label_names())  # type: ignore[no-untyped-call]
 
 
+def are_wordnet_numbers(names: Sequence[str]) -> bool:
+    """Whether all names are of some of the thousand classes."""
+    return set(names) <= set(wordnet_numbers())
+
+
 def outputs_of(folders: Sequence[str], name: str) -> tuple[int, ...]:
     """Which outputs of an ImageNet network folders stand for; anything but WordNet numbers is refused."""
     numbers = {number: place for place, number in enumerate(wordnet_numbers())}

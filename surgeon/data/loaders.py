@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.core.errors import ExitCode, SurgeonError, count, listing
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.transforms import Transform, normalise
 from surgeon.models.sources import Preprocessing
@@ -95,7 +95,10 @@ class Batches:
         finally:  # also when the caller stops early or is interrupted
             pool.shutdown(wait=True, cancel_futures=True)
         if len(self.bad) == len(self.image_set):
-            raise SurgeonError(f"None of the {count(len(self.bad), 'image')} of {self.image_set.name!r} can be read.")
+            raise SurgeonError(
+                f"None of the {count(len(self.bad), 'image')} of {self.image_set.name!r} can be read.",
+                exit_code=ExitCode.FAILED,
+            )
 
     def _ahead(self, pool: ThreadPoolExecutor) -> Iterator[list[_Piece]]:
         """The pieces of each batch, while those of the next few batches are being decoded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.loaders import Batch
+from surgeon.layers.wrapped import INPUT_KEYS, input_of
 
-IMAGE_KEYS = ("image", "images", "img", "pixel_values")
 LABEL_KEYS = ("label", "labels", "target", "targets")
 OTHER_TYPE = re.compile(r"\bd?types?\b")
 """What torch says where images and weights are not of one type: "Input type (double) and bias type (float)…"."""
@@ -32,6 +32,31 @@ def as_batches(given: Iterable[Any]) -> Iterator[Batch]:
             yield batch
 
 
+def as_samples(given: Iterable[Any]) -> Iterator[Batch]:
+    """Batches for a score of the user's own: what the network takes, a tensor or a list, and targets of any kind."""
+    seen = 0
+    for item in checked_loader(given):
+        inputs, target = _parts(item)
+        if not isinstance(inputs, list):
+            inputs = _images(inputs)
+        elif not all(isinstance(one, Tensor) for one in inputs):
+            raise SurgeonError(f"The inputs of a batch are {_kind(inputs)}.", "Give a tensor, or a list of tensors.")
+        target = torch.as_tensor(target) if _is_array(target) else target
+        if isinstance(target, Tensor | list | tuple) and (not _length(target) or len(target) != len(inputs)):
+            raise SurgeonError(
+                f"A batch has {count(len(inputs), 'sample')} and {count(_length(target), 'target')}.",
+                "Give one target per sample.",
+            )
+        if len(inputs):
+            # A batch of this project holds tensors; here both go on to the network and to the score as they are.
+            yield Batch(cast("Tensor", inputs), cast("Tensor", target), torch.arange(seen, seen + len(inputs)))
+        seen += len(inputs)
+
+
+def _length(target: Any) -> int:
+    return 0 if isinstance(target, Tensor) and target.dim() == 0 else len(target)
+
+
 def checked_loader(given: Any) -> Iterable[Any]:
     """Something that gives batches one after the other."""
     if not hasattr(given, "__iter__") and not hasattr(given, "__getitem__"):
@@ -44,17 +69,8 @@ def checked_loader(given: Any) -> Iterable[Any]:
 
 
 def _as_batch(item: Any, first: int) -> Batch:
-    """From a pair, or from a dictionary with the names that Hugging Face's data sets use."""
-    if isinstance(item, Mapping):
-        keys = [next((key for key in known if key in item), None) for known in (IMAGE_KEYS, LABEL_KEYS)]
-        parts = [item[key] for key in keys if key is not None]
-        found = f"a dictionary of {listing(map(str, item))}"
-    else:
-        parts = list(item[:2]) if isinstance(item, Sequence) and not isinstance(item, str | bytes) else []
-        found = _kind(item)
-    if len(parts) < 2:
-        raise SurgeonError(f"Batches have to be (images, labels), and this one is {found}.", PAIRS)
-    images, labels = _images(parts[0]), _labels(parts[1])
+    images, labels = _parts(item)
+    images, labels = _images(images), _labels(labels)
     if len(images) != len(labels):
         raise SurgeonError(
             f"A batch has {count(len(images), 'image')} and {count(len(labels), 'label')}.", "Give one label per image."
@@ -62,15 +78,26 @@ def _as_batch(item: Any, first: int) -> Batch:
     return Batch(images, labels, torch.arange(first, first + len(labels)))
 
 
+def _parts(item: Any) -> tuple[Any, Any]:
+    """Images and labels from a pair, or from a dictionary with the names that Hugging Face's data sets use."""
+    if isinstance(item, Mapping):
+        keys = [next((key for key in known if key in item), None) for known in (INPUT_KEYS, LABEL_KEYS)]
+        parts = [item[key] for key in keys if key is not None]
+        found = f"a dictionary of {listing(map(str, item))}"
+    else:
+        parts = list(item[:2]) if isinstance(item, Sequence) and not isinstance(item, str | bytes) else []
+        found = _kind(item)
+    if len(parts) < 2:
+        raise SurgeonError(f"Batches have to be (images, labels), and this one is {found}.", PAIRS)
+    return parts[0], parts[1]
+
+
 def images_in(batch: Any) -> Tensor:
     """The images of a batch that may have no labels: alone, first in a pair, or in a dictionary."""
     if isinstance(batch, Batch):
         return batch.images
     if isinstance(batch, Mapping):
-        key = next((key for key in IMAGE_KEYS if key in batch), None)
-        if key is None:
-            raise SurgeonError(f"A batch is a dictionary of {listing(map(str, batch))}, without images.", UNLABELLED)
-        return _images(batch[key])
+        return _images(input_of(batch))
     if isinstance(batch, Sequence) and not isinstance(batch, str | bytes) and len(batch):
         return _images(batch[0])
     if not isinstance(batch, Tensor) and not _is_array(batch):
@@ -83,7 +110,7 @@ def _images(given: Any) -> Tensor:
     if not isinstance(images, Tensor):
         raise SurgeonError(
             f"The images of a batch have to be one tensor, and these are {_kind(given)}.",
-            "Stack images of one size with torch.stack. Detection networks, which take lists, cannot be measured here.",
+            "Stack images of one size with torch.stack; with score=, evaluate and sweep also take lists.",
         )
     if images.dim() == 0:
         raise SurgeonError("The images of a batch are a single number.", "Their first dimension counts them.")
@@ -105,6 +132,8 @@ def _labels(given: Any) -> Tensor:
         raise SurgeonError(
             "The label of a batch is a single number.", "Batches come from a DataLoader: wrap the data set in one."
         )
+    if labels.dim() == 2 and _is_one_hot(labels):
+        return labels.argmax(1)
     if labels.dim() > 1:
         shape = "x".join(map(str, labels.shape))
         raise SurgeonError(
@@ -113,7 +142,8 @@ def _labels(given: Any) -> Tensor:
         )
     if labels.is_floating_point() or labels.is_complex():
         raise SurgeonError(
-            f"Labels have to be class numbers, and these are {_type(labels)}.", "Convert them with labels.long()."
+            f"Labels have to be class numbers, and these are {_type(labels)}.",
+            "Convert them with labels.long(), or measure targets of another kind with score=.",
         )
     return labels.long()
 
@@ -123,7 +153,7 @@ def _hint_about_labels(given: Any) -> str:
         return "Batches come from a DataLoader: wrap the data set in one."
     first = given[0] if isinstance(given, list | tuple) and given else given
     if isinstance(first, Mapping):
-        return "Boxes, masks and several labels per image cannot be measured here: give the class numbers alone."
+        return "Boxes, masks and several labels per image are measured with score=; else give the class numbers alone."
     if isinstance(first, str | bytes):
         return "Replace names by the numbers that the network has for them."
     return "Pass a tensor of whole numbers."
@@ -133,8 +163,16 @@ def _hint_about_shape(labels: Tensor) -> str:
     if labels.dim() == 2 and labels.shape[1] == 1:  # argmax would make all of them class 0
         return "Drop the second dimension: labels[:, 0]."
     if labels.dim() == 2:
-        return "One-hot and mixed labels become class numbers with labels.argmax(1)."
-    return "Masks and boxes cannot be measured here."
+        return (
+            "Several labels per image are measured with score=; mixed ones become class numbers with labels.argmax(1)."
+        )
+    return "Masks and boxes are measured with score=."
+
+
+def _is_one_hot(labels: Tensor) -> bool:
+    """Whether every row has a single 1 among several classes, and zeros."""
+    binary = bool(((labels == 0) | (labels == 1)).all())
+    return labels.shape[1] > 1 and binary and bool((labels.sum(1) == 1).all())
 
 
 def checked_network(model: Any) -> nn.Module:
@@ -152,7 +190,7 @@ def check_logits(logits: Any, images: int) -> None:
     if not isinstance(logits, Tensor):
         raise SurgeonError(
             f"The network answers with {_kind(logits)}, not with one tensor of logits.",
-            "Wrap it in a module that gives the logits alone.",
+            "Wrap it in a module that gives the logits alone, or pass score=.",
         )
     if logits.dim() != 2 or len(logits) != images or logits.shape[1] == 0 or logits.is_complex():
         shape = "x".join(map(str, logits.shape)) or "of a single number"
@@ -164,8 +202,9 @@ def check_logits(logits: Any, images: int) -> None:
 
 
 @contextmanager
-def refusing_other_types(images: Tensor) -> Iterator[None]:
+def refusing_other_types(inputs: Any) -> Iterator[None]:
     """Most networks fail on numbers of another type, and their errors name neither the images nor what to do."""
+    images = inputs[0] if isinstance(inputs, list) else inputs
     try:
         yield
     except (RuntimeError, TypeError) as error:

@@ -12,7 +12,7 @@ from surgeon.core.errors import count
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress, say_nothing
 from surgeon.measuring.contest import Measurement
-from surgeon.measuring.engine import score
+from surgeon.measuring.engine import score_batches
 from surgeon.measuring.journal import Journal
 from surgeon.measuring.keeping import Scored, only_scores
 from surgeon.measuring.spreading import Samples, spread
@@ -32,6 +32,8 @@ class Books:
     bad: dict[str, None] = field(default_factory=dict)
     counted: str = "setting"
     """What a measurement compares."""
+    keep: Callable[[str], Scores] = only_scores
+    """What is kept of predictions."""
 
     def hold(
         self,
@@ -56,7 +58,7 @@ class Books:
                 running = variants(contest.running)
                 block = share.score(
                     end,
-                    partial(score, running, keep=only_scores),
+                    partial(score_batches, running, keep=self.keep),
                     partial(self._report, phase, passes, contest.planned, len(contest.running)),
                 )
                 passes += (end - contest.done) * len(contest.running)

@@ -30,13 +30,20 @@ class ConditionMaker:
     _made: dict[tuple[object, ...], Condition] = field(default_factory=dict)
     _sources: dict[str, Target] = field(default_factory=dict)
 
-    def make(self, asked: Asked, preprocessing: Preprocessing, network: nn.Module | None = None) -> Condition | None:
+    def make(
+        self,
+        asked: Asked,
+        preprocessing: Preprocessing,
+        network: nn.Module | None = None,
+        outputs: tuple[int, ...] | None = None,
+    ) -> Condition | None:
         """What a variant's `condition` has to be; None where images stay as they are.
 
         Args:
             asked: The condition.
             preprocessing: Of the network.
             network: The network itself, for conditions that need one; it has to be in evaluation mode when they run.
+            outputs: Which of its outputs each class of the images is, if they are not in the same order.
         """
         if asked.name == "clean":
             return None
@@ -44,12 +51,13 @@ class ConditionMaker:
         if asked.condition.needs_network and network is None:
             raise SurgeonError(f"The condition {asked.name!r} is made for a network, and none was given.")
         source: str | None = getattr(asked.config, "source", None) if needed is not None else None
-        key = (asked.name, preprocessing, id(needed) if source is None else source)
+        numbering = outputs if needed is not None else None
+        key = (asked.name, preprocessing, id(needed) if source is None else source, numbering)
         if key not in self._made:
             target = None if needed is None else Target(needed, preprocessing)
             if source is not None and target is not None:
                 target = self._source(source, target)
-            self._made[key] = Under(asked, preprocessing, self.seed, target)
+            self._made[key] = Under(asked, preprocessing, self.seed, target, numbering)
         return self._made[key]
 
     def _source(self, name: str, shown_to: Target) -> Target:
@@ -95,13 +103,16 @@ class Under:
     preprocessing: Preprocessing
     seed: int
     target: Target | None = None
+    outputs: tuple[int, ...] | None = None
+    """Which output of the target each label is, if not that of the same number."""
 
     def __call__(self, batch: Batch) -> Batch:
         pixels = denormalise(batch.images, self.preprocessing)
         with self._network() as network:
             if self.target is not None:
                 pixels = pixels.to(self.target.device)
-            changed = self.asked.apply(pixels, batch.labels, batch.indices, self.seed, network)
+            labels = batch.labels if self.outputs is None else torch.tensor(self.outputs)[batch.labels]
+            changed = self.asked.apply(pixels, labels, batch.indices, self.seed, network)
         if changed.shape != batch.images.shape:
             raise SurgeonError(
                 f"The condition {self.asked.name!r} made images of {tuple(changed.shape)} out of "

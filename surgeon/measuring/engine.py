@@ -16,30 +16,39 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from surgeon.core.errors import SurgeonError, count
+from surgeon.core.errors import ExitCode, SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress, say_nothing
 from surgeon.data.loaders import Batch, Batches
-from surgeon.measuring.batches import as_batches, checked_network
+from surgeon.measuring.batches import as_batches, as_samples, checked_network
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.keeping import K, Scored, only_scores
 from surgeon.measuring.spreading import spread
 from surgeon.measuring.variants import Average, Variant, average
 from surgeon.metrics import Metrics, summarise
+from surgeon.metrics.own import OwnScores, ScoreFunction
 
 
-def evaluate(model: nn.Module, batches: Iterable[Any]) -> Metrics:
-    """All metrics of a network that gives one row of logits per image, on any iterable of (images, labels).
+def evaluate(model: nn.Module, batches: Iterable[Any], *, score: ScoreFunction | None = None) -> Metrics:
+    """All metrics of a network that classifies, on any iterable of (images, labels); or a score of your own.
 
     It is evaluated where it is and left as it was.
 
     Args:
-        model: Any network that classifies images.
+        model: A network that answers with one row of logits per image: as a tensor, as the `.logits` of a Hugging Face
+            output, or in a dictionary or tuple. With `score`, any network.
         batches: Such as a DataLoader: images as one tensor, preprocessed as the network expects them, and one class
-            number per image; or dictionaries with "image" and "label".
+            number or one-hot row per image; or dictionaries with "image" (or "pixel_values", "input") and "label".
+            With `score`, images may also be a list, and targets anything.
+        score: A function of the network's answer and the targets of a batch, both on the CPU, that returns one number
+            per sample, the higher the better. The result then has its mean and 95% interval: `score`, `score_low` and
+            `score_high`, and no other metric.
     """
-    variant = Variant(checked_network(model), InferenceSettings.of(model))
-    return summarise(score({"": variant}, as_batches(batches), only_scores).kept[""])
+    settings = InferenceSettings.of(checked_network(model))
+    if score is None:
+        return summarise(score_batches({"": Variant(model, settings)}, as_batches(batches), only_scores).kept[""])
+    variant = Variant(model, replace(settings, as_answered=True))
+    return summarise(score_batches({"": variant}, as_samples(batches), lambda _: OwnScores(score)).kept[""])
 
 
 def measure(
@@ -69,15 +78,18 @@ def measure(
     with spread(samples, processes) as share:
         whole = share.score(
             len(samples),
-            partial(score, variants, keep=keep, averages=averages),
+            partial(score_batches, variants, keep=keep, averages=averages),
             lambda _, done: progress(doing, min(done, images), images),
         )
     if not any(map(len, whole.kept.values())):
-        raise SurgeonError(f"None of the {count(images, 'image')} of {samples.image_set.name!r} can be read.")
+        raise SurgeonError(
+            f"None of the {count(images, 'image')} of {samples.image_set.name!r} can be read.",
+            exit_code=ExitCode.FAILED,
+        )
     return replace(whole, elapsed=time.perf_counter() - start)
 
 
-def score(
+def score_batches(
     variants: Mapping[str, Variant],
     batches: Iterable[Batch],
     keep: Callable[[str], K],
@@ -90,9 +102,9 @@ def score(
     groups = _grouped(variants)
     with _ready(variants.values()):
         for batch in batches:
-            if len(batch.labels):  # not all of them unreadable
+            if len(batch.indices):  # not all of them unreadable
                 _score_batch(groups, averages, batch, scored)
-            watch(len(batch.labels))
+            watch(len(batch.indices))
     return scored
 
 
@@ -143,11 +155,11 @@ def _seen(variant: Variant, batch: Batch) -> Batch:
     return prepared if variant.condition is None else variant.condition(prepared)
 
 
-def _predict(variants: Sequence[Variant], batch: Batch) -> list[Tensor]:
-    """The logits of variants that are predicted together."""
+def _predict(variants: Sequence[Variant], batch: Batch) -> list[Any]:
+    """The logits of variants that are predicted together, or whatever they answer."""
     first = variants[0]
     if first.axis is not None:
         values = [variant.value for variant in variants]
-        return first.inference.logits(partial(first.axis.logits, values=values), batch.images)
-    (logits,) = first.inference.logits(lambda images: [first.model(images)], batch.images)
+        return first.inference.answers(partial(first.axis.logits, values=values), batch.images)
+    (logits,) = first.inference.answers(lambda images: [first.model(images)], batch.images)
     return [logits] * len(variants)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from surgeon.core.devices import Precision, computing_in
 from surgeon.layers.running import evaluating
+from surgeon.layers.wrapped import logits_in, moved
 from surgeon.measuring.batches import check_logits, refusing_other_types
 from surgeon.views import Forward, Merge, Views, predict_each
 
@@ -36,6 +38,8 @@ class InferenceSettings:
     merge: Merge = Merge.LOGITS
     outputs: tuple[int, ...] | None = None
     """Those that the classes of the images are, if the network has others too."""
+    as_answered: bool = False
+    """Keep what the network answers as it is, for a score of the user's own."""
 
     @classmethod
     def of(cls, model: nn.Module) -> InferenceSettings:
@@ -49,14 +53,26 @@ class InferenceSettings:
         with evaluating(model), torch.inference_mode(), computing_in(self.precision, self.device):
             yield
 
+    def answers(self, forward: Callable[[Any], list[Any]], images: Any) -> list[Any]:
+        """What is scored, for each setting that `forward` goes through: logits, unless answers are to be kept."""
+        if not self.as_answered:
+            return self.logits(forward, images)
+        inputs = moved(images, self.device)
+        with refusing_other_types(inputs):
+            return [moved(answer, torch.device("cpu")) for answer in forward(inputs)]
+
     def logits(self, forward: Forward, images: Tensor) -> list[Tensor]:
         """The predictions of each setting that `forward` goes through."""
         images = images.to(self.device, non_blocking=True)
+
+        def unwrapped(some: Tensor) -> list[Tensor]:
+            return [logits_in(answer, len(some)) for answer in forward(some)]
+
         with refusing_other_types(images):
             if self.views is None:
-                predictions = forward(images)
+                predictions = unwrapped(images)
             else:
-                predictions = predict_each(forward, images, self.views, self.merge, images_at_once(images.shape))
+                predictions = predict_each(unwrapped, images, self.views, self.merge, images_at_once(images.shape))
         for logits in predictions:
             check_logits(logits, len(images))
         if self.outputs is not None:

@@ -11,7 +11,7 @@ from torch import nn
 from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.check import check_classes
-from surgeon.data.imagenet import CLASSES
+from surgeon.data.imagenet import CLASSES, are_wordnet_numbers, wordnet_numbers
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches
 from surgeon.data.opening import open_data
@@ -104,6 +104,12 @@ class PreparedNetwork:
     precision: Precision
     batch_size: int
     request: InferenceRequest
+    outputs: tuple[int, ...] | None = None
+    """Which output of the network each class of the images is, if they are not in the same order; others may follow."""
+    class_names: tuple[str, ...] | None = None
+    """What the network itself calls the classes that it predicts, those of the images first, if it is known."""
+    matched_classes: tuple[int, int] | None = None
+    """How many classes the images and the network have, where they were matched by name."""
 
     def batches(self, image_set: ImageSet | None = None) -> Batches:
         """Batches of all images, or of others."""
@@ -111,8 +117,7 @@ class PreparedNetwork:
 
     @property
     def inference(self) -> InferenceSettings:
-        outputs = self.image_set.outputs
-        return InferenceSettings(self.device, self.precision, self.views, self.request.merge, outputs)
+        return InferenceSettings(self.device, self.precision, self.views, self.request.merge, self.outputs)
 
     @property
     def variant(self) -> Variant:
@@ -136,8 +141,11 @@ def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | N
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
     outputs = _outputs(model, preprocessing, device)
+    names = loaded.class_names
+    matched = None
     if image_set.outputs is None:
-        check_classes(image_set, outputs, loaded.class_names)
+        known_as = wordnet_numbers() if names is None and _is_some_of_imagenet(image_set, outputs) else names
+        matched = check_classes(image_set, outputs, known_as)
     elif outputs != CLASSES:
         raise SurgeonError(
             f"{image_set.name!r} has classes of ImageNet, but {loaded.name} has {count(outputs, 'output')}, "
@@ -153,7 +161,15 @@ def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | N
         precision=usable_precision(request.precision, device),
         batch_size=request.batch_size or images_at_once(preprocessing.input_size),
         request=request,
+        outputs=matched or image_set.outputs,
+        class_names=tuple(names[place] for place in matched) if names and matched else names,
+        matched_classes=(len(image_set.class_names), outputs) if matched else None,
     )
+
+
+def _is_some_of_imagenet(image_set: ImageSet, outputs: int) -> bool:
+    """Whether classes go by WordNet numbers, which a network of a thousand classes has without saying so."""
+    return outputs == CLASSES and image_set.names_known and are_wordnet_numbers(image_set.class_names)
 
 
 def batches_for(
@@ -177,6 +193,12 @@ def batches_for(
         keep_pictures=keep_pictures,
         fewest=fewest,
     )
+
+
+def outputs_for_journal(networks: Sequence[PreparedNetwork]) -> dict[str, object]:
+    """What classes were taken for, which the labels of the data do not tell; nothing where numbers are enough."""
+    outputs = [network.outputs if network.matched_classes else None for network in networks]
+    return {"classes": outputs} if any(outputs) else {}
 
 
 def readable_images(network: PreparedNetwork, images: ImageSet) -> tuple[ImageSet, tuple[str, ...]]:

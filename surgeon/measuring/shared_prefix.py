@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from surgeon.core.private import compiled_from, times_written
+from surgeon.layers.wrapped import copied
 
 
 class SharedPrefix:
@@ -27,17 +28,16 @@ class SharedPrefix:
         self._modules: tuple[nn.Module, ...] | None = None
 
     @contextmanager
-    def over(self, images: Tensor) -> Iterator[Callable[[], Tensor]]:
+    def over(self, images: Any) -> Iterator[Callable[[], Any]]:
         """A pass over the same images, to be repeated as often as layers change."""
         with ExitStack() as sharing:
 
-            def forward() -> Tensor:
-                output: Tensor
+            def forward() -> Any:
                 if self._modules is None:
                     output, self._modules = _traced(self.model, self._changing, images)
                     sharing.enter_context(_forwards_wrapped(self._modules, _Once))
                 else:
-                    output = self.model(images.clone())  # a network may write into its input
+                    output = self.model(copied(images))  # a network may write into its input
                 return output
 
             sharing.enter_context(_forwards_wrapped(self._modules or (), _Once))
@@ -74,17 +74,17 @@ class _Once:
         return self.output
 
 
-def _traced(model: nn.Module, changing: frozenset[nn.Module], images: Tensor) -> tuple[Tensor, tuple[nn.Module, ...]]:
+def _traced(model: nn.Module, changing: frozenset[nn.Module], images: Any) -> tuple[Any, tuple[nn.Module, ...]]:
     """A whole pass, and the outermost modules that are done, for good, before the first changing layer begins."""
     if compiled_from(model) is not None:  # hooks would break its graph
-        return model(images.clone()), ()
+        return model(copied(images)), ()
     trace = _Trace(changing)
     handles = [module.register_forward_pre_hook(trace.begin) for module in model.modules()]
     handles += [module.register_forward_hook(trace.end) for module in model.modules()]
     try:
         # Outside of inference mode tensors count how often they are written into.
         with _forwards_wrapped(changing, trace.noted), torch.inference_mode(False), torch.no_grad():
-            output: Tensor = model(images.clone())
+            output = model(copied(images))
     finally:
         for handle in handles:
             handle.remove()

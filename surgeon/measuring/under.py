@@ -95,7 +95,7 @@ class RunnerUnder(Runner):
 
     def _made(self, asked: Asked, value: Value) -> Condition | None:
         assert self.preprocessing is not None
-        made = self.maker.make(asked, self.preprocessing, self.model)
+        made = self.maker.make(asked, self.preprocessing, self.model, self.inference.outputs)
         if made is None or not asked.condition.needs_network or getattr(asked.config, "source", None) is not None:
             return made
         return _AtValue(made, self.axis, value)

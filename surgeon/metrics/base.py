@@ -57,6 +57,8 @@ class Metric(Entry[Options]):
     bounds: tuple[float, float] = (-math.inf, math.inf)
     rank: int = 100
     essential: bool = False
+    of_classes: bool = True
+    """Whether it judges predicted classes, so that intervals can reckon with images that were not seen."""
 
     @property
     def key(self) -> str:
@@ -78,7 +80,17 @@ metrics: Registry[Metric] = Registry(
     Metric.noun,
     "surgeon.metrics",
     Metric,
-    without=("accumulator", "groups", "imagined", "interval", "packing", "pooling", "summary", "temperature_fit"),
+    without=(
+        "accumulator",
+        "groups",
+        "imagined",
+        "interval",
+        "own",
+        "packing",
+        "pooling",
+        "summary",
+        "temperature_fit",
+    ),
 )
 
 

@@ -77,8 +77,7 @@ def figure_interval(metric: Metric, images: ImageScores) -> Interval:
     numbers = metric.per_image(images) if metric.per_image is not None and not images.under else None
     if numbers is not None and numbers.dtype == np.bool_:
         return proportion_interval(int(numbers.sum()), len(numbers))
-    (imagined,) = with_imagined(images)
-    spread = _spread(metric, imagined)
+    spread = _spread(metric, with_imagined(images)[0] if metric.of_classes else images)
     low, high = _around(figure, spread.values, _freedom(spread.values))
     return _clipped(Interval(low - spread.excess, high), *metric.bounds)
 
@@ -196,7 +195,7 @@ def compare_images(metric: Metric, candidate: ImageScores, baseline: ImageScores
     _, mine, theirs = np.intersect1d(candidate.indices, baseline.indices, assume_unique=True, return_indices=True)
     numbers = metric.per_image(candidate)[mine], metric.per_image(baseline)[theirs]
     imagined = None
-    if len(mine) and not all(each.dtype == np.bool_ for each in numbers):
+    if metric.of_classes and len(mine) and not all(each.dtype == np.bool_ for each in numbers):
         first, second = with_imagined(candidate.only(mine), [baseline.only(theirs)])
         imagined = metric.per_image(first)[len(mine) :], metric.per_image(second)[len(mine) :]
     return compare(*numbers, higher_is_better=metric.higher_is_better, imagined=imagined)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from surgeon.metrics.base import metrics
 from surgeon.metrics.interval import Interval, figure_interval
+from surgeon.metrics.own import OWN_METRIC, OwnScores
 
 if TYPE_CHECKING:
     from surgeon.metrics.pooling import AnyScores
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 class Metrics(BaseModel):
     """The figures of a number of images: every registered metric under its name, with underscores.
+
+    `accuracy_low` and `accuracy_high` are the 95% interval of the accuracy. By a score of one's own, there are `score`,
+    `score_low` and `score_high` alone.
 
     `nan_images` of them had logits that are not numbers; they count as wrong, and make both
     cross-entropies infinite.
@@ -26,8 +30,6 @@ class Metrics(BaseModel):
 
     images: int
     nan_images: int
-    accuracy_low: float
-    accuracy_high: float
     temperature: float | None
 
     if TYPE_CHECKING:
@@ -56,6 +58,16 @@ class Metrics(BaseModel):
 def summarise(scores: AnyScores, fitted_on: AnyScores | None = None) -> Metrics:
     """All figures of some images; the temperature is fitted on other ones if they are given."""
     images = scores.images(fitted_on)
+    if isinstance(scores, OwnScores):
+        score_low, score_high = figure_interval(OWN_METRIC, images)
+        return Metrics(
+            images=len(scores),
+            nan_images=int(images.nan.sum()),
+            temperature=None,
+            score=OWN_METRIC.compute(images),
+            score_low=score_low,
+            score_high=score_high,
+        )
     low, high = figure_interval(metrics["accuracy"], images)
     return Metrics(
         images=len(scores),

@@ -104,6 +104,7 @@ def _facts(result: Ensemble) -> list[tuple[str, Any]]:
     choice, statistics = result.choice, result.statistics
     facts = [
         ("data", f"{result.data}, split {result.split}, {result.members[0].metrics.images:,} images"),
+        ("classes", wording.matched_text(result.matched_classes)),
         ("unreadable images left out", ", ".join(result.bad_images)),
         ("preprocessing", " · ".join(kinds)),
         ("averaged", f"{result.merge}, every member counts alike"),

@@ -189,6 +189,7 @@ def _facts(result: Evaluation) -> list[tuple[str, Any]]:
         ("rewrites", result.rewrites),
         ("predicts by", result.prediction_by),
         ("data", f"{result.data}, split {result.split}, {count(result.metrics.images, 'image')}"),
+        ("classes", wording.matched_text(result.matched_classes)),
         ("unreadable images left out", ", ".join(result.bad_images)),
         ("images whose logits are not numbers", result.metrics.nan_images),
         ("preprocessing", wording.preprocessing_text(result.preprocessing)),

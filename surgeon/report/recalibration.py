@@ -130,6 +130,7 @@ def _facts(result: Recalibration) -> list[tuple[str, Any]]:
     chosen = f", {' and '.join(result.where)}" if result.where else ""
     facts = [
         ("images", f"{result.data}, split {result.split}{chosen}, {count(result.images, 'image')}"),
+        ("classes", wording.matched_text(result.matched_classes)),
         ("unreadable images left out", ", ".join(result.bad_images)),
         ("prior", "" if result.prior is None else f"{result.prior:g} images"),
         ("preprocessing", wording.preprocessing_text(result.preprocessing)),

@@ -265,6 +265,7 @@ def _facts(result: Robustness) -> list[tuple[str, Any]]:
         ("conditions", f"{len(result.networks[0].conditions)}, "
          f"{f'made here with seed {result.seed}' if result.made_here else 'held by the data'}"),
         ("intervals", "95%, with images as the sampling unit: an image under many conditions is one image"),
+        ("classes", wording.matched_text(result.matched_classes)),
         ("unreadable images left out", ", ".join(result.bad_images)),
         ("preprocessing", "; ".join(kinds)),
         ("test-time augmentation", result.tta and f"{result.tta}, {result.views} views per image"),

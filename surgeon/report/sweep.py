@@ -239,6 +239,7 @@ def _facts(sweep: Sweep) -> list[tuple[str, Any]]:
         ("rewrites", sweep.rewrites),
         ("data", f"{sweep.data}, split {sweep.split}"),
         ("images", _image_counts(sweep)),
+        ("classes", wording.matched_text(sweep.matched_classes)),
         ("unreadable images left out", ", ".join(sweep.bad_images)),
         ("preprocessing", images and f"{'×'.join(map(str, images.input_size))}, {images.interpolation}, crop "
          f"{images.crop_pct:g}, mean {_numbers(images.mean)}, std {_numbers(images.std)}"),

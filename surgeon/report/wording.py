@@ -25,6 +25,7 @@ __all__ = [
     "interval_text",
     "label",
     "left_out_text",
+    "matched_text",
     "preprocessing_text",
     "shift_sentence",
     "short_gain_text",
@@ -93,6 +94,11 @@ def preprocessing_text(images: Preprocessing) -> str:
     mean, std = ("/".join(f"{value:.3g}" for value in values) for values in (images.mean, images.std))
     size = "x".join(map(str, images.input_size[1:]))
     return f"{size} px, {images.interpolation}, crop {images.crop_pct:g}, mean {mean}, std {std}"
+
+
+def matched_text(classes: tuple[int, int] | None) -> str:
+    """That classes were matched by name, and of how many: `7 of 10 classes, matched by name`."""
+    return "" if classes is None else f"{classes[0]:,} of {classes[1]:,} classes, matched by name"
 
 
 def shift_sentence(shift: Shift) -> str:

@@ -16,6 +16,7 @@ from surgeon.results.evaluation import (
     Mistake,
 )
 from surgeon.results.outputs import Export, Merging, Target
+from surgeon.results.prediction import ClassProbability, PredictedImage, Prediction
 from surgeon.results.recalibration import Answers, Change, Recalibration
 from surgeon.results.robustness import (
     AttackCheck,
@@ -40,6 +41,7 @@ __all__ = [
     "Change",
     "Choice",
     "ClassFigures",
+    "ClassProbability",
     "Combination",
     "ConditionFigures",
     "ConfidenceBin",
@@ -63,6 +65,8 @@ __all__ = [
     "Mistake",
     "NetworkRobustness",
     "Point",
+    "PredictedImage",
+    "Prediction",
     "Recalibration",
     "Restatement",
     "Result",

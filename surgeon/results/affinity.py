@@ -42,5 +42,7 @@ class Affinity(Result):
     """From the nearest to the farthest."""
     left_out: dict[str, str] = Field(default_factory=dict)
     """Augmentations that cannot be applied to these images, and why."""
+    matched_classes: tuple[int, int] | None = None
+    """How many classes the data and the network have, where they were matched by name."""
     bad_images: tuple[str, ...] = ()
     seconds: float

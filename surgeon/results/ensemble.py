@@ -91,6 +91,8 @@ class Ensemble(Result):
     views: int
     device: str
     precision: Precision
+    matched_classes: tuple[int, int] | None = None
+    """How many classes the data and the network have, where they were matched by name."""
     bad_images: tuple[str, ...]
     seconds: float
     checkpoint: str | None = None

@@ -99,6 +99,8 @@ class Evaluation(Result):
     """The same images under conditions, if that was asked for."""
     breakdown: Breakdown | None = None
     """For the report, if that was asked for."""
+    matched_classes: tuple[int, int] | None = None
+    """How many classes the data and the network have, where they were matched by name."""
     bad_images: tuple[str, ...]
     seconds: float
     images_per_second: float

@@ -38,6 +38,8 @@ class Measured(Result):
 
     data: str
     split: str
+    matched_classes: tuple[int, int] | None = None
+    """How many classes the data and the network have, where they were matched by name."""
     before: Metrics
     after: Metrics
     gains: tuple[Gain, ...]
@@ -80,6 +82,12 @@ class Recalibration(Result):
     seconds_estimating: float
     seconds: float
     checkpoint: str | None = None
+
+    @property
+    def matched_classes(self) -> tuple[int, int] | None:
+        """How many classes the labelled data and the network have, where they were matched by name."""
+        measured = (one for one in (self.confirmed, self.source) if one is not None)
+        return next((one.matched_classes for one in measured if one.matched_classes is not None), None)
 
     @property
     def mean_shift(self) -> float | None:

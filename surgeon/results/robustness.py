@@ -121,5 +121,7 @@ class Robustness(Result):
     views: int = 1
     device: str
     precision: Precision
+    matched_classes: tuple[int, int] | None = None
+    """How many classes the data and the network have, where they were matched by name."""
     bad_images: tuple[str, ...] = ()
     seconds: float

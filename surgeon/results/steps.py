@@ -9,6 +9,7 @@ from surgeon.core.errors import printable
 from surgeon.data.opening import is_known
 from surgeon.data.presets import PRESETS
 from surgeon.metrics import Metrics, metrics
+from surgeon.metrics.own import OWN
 from surgeon.models import history
 from surgeon.models.history import (
     Averaged,
@@ -51,8 +52,9 @@ def images_of(spec: str, split: str, number: int) -> Images:
 
 
 def figures_of(measured: Metrics) -> Figures:
-    """All metrics of an evaluation by name, those that were added too."""
-    return Figures(images=measured.images, values={name: measured.value(name) for name in metrics})
+    """All metrics of an evaluation by name, those that were added too; or the score of one's own."""
+    own = {OWN: measured.value(OWN)} if OWN in (measured.model_extra or {}) else {}
+    return Figures(images=measured.images, values=own or {name: measured.value(name) for name in metrics})
 
 
 def swept(sweep: Sweep, *, changed: bool, data: DataSet | None = None) -> Swept:

@@ -138,6 +138,8 @@ class Sweep(Result):
     confirming_images: int
     warnings: tuple[str, ...] = ()
     """What to beware of in the images it was chosen on."""
+    matched_classes: tuple[int, int] | None = None
+    """How many classes the data and the network have, where they were matched by name."""
     bad_images: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
     tta: str | None = None

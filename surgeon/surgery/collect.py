@@ -12,6 +12,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.core.private import BatchNorm
 from surgeon.layers.running import evaluating
 from surgeon.layers.surgical import SurgicalNorm
+from surgeon.layers.wrapped import input_of
 
 
 def collect_statistics(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
@@ -22,7 +23,8 @@ def collect_statistics(model: nn.Module, batches: Iterable[Any]) -> nn.Module:
 
     Args:
         model: The network.
-        batches: Each is the network's input, or a tuple or list that starts with it.
+        batches: Each is the network's input, a tuple or list that starts with it, or a dictionary with "image",
+            "pixel_values" or "input".
     """
     layers = [cast("SurgicalNorm", module) for module in model.modules() if _lacks_statistics(module)]
     if not layers:
@@ -55,7 +57,7 @@ def _average_batches(model: nn.Module, layers: list[SurgicalNorm], batches: Iter
         layer.training = True
     seen = 0
     for batch in batches:
-        model(batch[0] if isinstance(batch, tuple | list) else batch)
+        model(input_of(batch))
         seen += 1
     if not seen:
         raise SurgeonError("No batch was given to collect statistics from.")

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from surgeon.core.errors import SurgeonError
 from surgeon.core.progress import Progress, say_nothing
 from surgeon.layers.running import evaluating
+from surgeon.layers.wrapped import input_of, logits_in
 from surgeon.surgery.adapters import batch_norm_layers
 from surgeon.surgery.branches import mix_of, prediction_by
 
@@ -177,7 +178,7 @@ def _descend(
         good = _values(parameters)
         for images in _inputs(model, batches):
             optimiser.zero_grad(set_to_none=True)
-            mean_entropy(model(images)).backward()  # type: ignore[no-untyped-call]
+            mean_entropy(_logits(model, images)).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         seen.append(_look(model, batches))
         progress("epochs", epoch, epochs)
@@ -194,7 +195,7 @@ def _collapsed(start: Certainty, now: Certainty) -> bool:
 @torch.no_grad()
 def _look(model: nn.Module, batches: Iterable[Any]) -> _Seen:
     """What the network predicts for all images; sums are of float64."""
-    logs = [model(images).double().log_softmax(-1).cpu() for images in _inputs(model, batches)]
+    logs = [_logits(model, images).double().log_softmax(-1).cpu() for images in _inputs(model, batches)]
     if not logs:
         raise SurgeonError("No batch was given to minimise the entropy of.")
     rows = torch.cat(logs)
@@ -210,10 +211,17 @@ def _look(model: nn.Module, batches: Iterable[Any]) -> _Seen:
     return _Seen(certainty, labels)
 
 
+def _logits(model: nn.Module, images: Tensor) -> Tensor:
+    answer = logits_in(model(images), len(images))
+    if not isinstance(answer, Tensor):
+        raise SurgeonError(f"The network answers with a {type(answer).__name__}, which holds no logits.")
+    return answer
+
+
 def _inputs(model: nn.Module, batches: Iterable[Any]) -> Iterator[Tensor]:
     device = next(model.parameters()).device
     for batch in batches:
-        images: Tensor = batch[0] if isinstance(batch, tuple | list) else batch
+        images: Tensor = input_of(batch)
         if len(images):
             yield images.to(device)
 

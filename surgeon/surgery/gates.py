@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.layers.running import evaluating
 from surgeon.layers.surgical import surgical_layers
+from surgeon.layers.wrapped import input_of
 from surgeon.norms import NormConfig, norms_with
 
 Gates = Callable[[Tensor], Tensor]
@@ -61,7 +62,8 @@ def gate_usage(model: nn.Module, batches: Iterable[Any]) -> dict[str, GateUsage]
 
     Args:
         model: A network with layers that divide their inputs among modes.
-        batches: Each is the network's input, or a tuple or list that starts with it.
+        batches: Each is the network's input, a tuple or list that starts with it, or a dictionary with "image",
+            "pixel_values" or "input".
     """
     gated = gated_layers(model)
     counts = {name: _Count() for name in gated}
@@ -73,7 +75,7 @@ def gate_usage(model: nn.Module, batches: Iterable[Any]) -> dict[str, GateUsage]
     try:
         with evaluating(model), torch.inference_mode():
             for batch in batches:
-                model((batch[0] if isinstance(batch, tuple | list) else batch).to(device))
+                model(input_of(batch).to(device))
     finally:
         for handle in handles:
             handle.remove()

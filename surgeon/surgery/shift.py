@@ -28,6 +28,7 @@ from surgeon.layers.router import Branch
 from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import example_statistics, wide
 from surgeon.layers.surgical import SurgicalNorm
+from surgeon.layers.wrapped import input_of
 from surgeon.surgery.adapters import NormLayer, batch_norm_layers
 
 SPLITS = 40
@@ -190,7 +191,7 @@ def _watch(model: nn.Module, watched: Iterable[_Sums], batches: Iterable[Any], g
     images = 0
     with evaluating(model), torch.inference_mode(), _hooks(watched):
         for batch in batches:
-            inputs = (batch[0] if isinstance(batch, tuple | list) else batch).to(device)
+            inputs = input_of(batch).to(device)
             # Coins for each image, not equal halves of each batch: batches may be of one class each.
             coins = torch.from_numpy(generator.integers(0, 2, (SPLITS, len(inputs)))).double()
             for sums in watched:

@@ -64,8 +64,11 @@ BOXES = [{"boxes": torch.zeros(1, 4), "labels": torch.tensor([1])}] * 6
         [IMAGES, LABELS.to(torch.uint8), "what else a data set gives"],
         {"img": IMAGES, "target": LABELS.int()},
         UserDict(pixel_values=IMAGES, labels=LABELS),
+        {"input": IMAGES, "targets": LABELS},
+        (IMAGES, torch.eye(CLASSES)[LABELS]),
+        (IMAGES, torch.eye(CLASSES, dtype=torch.long)[LABELS].numpy()),
     ],
-    ids=["list", "numpy numbers", "numpy", "three parts", "dictionary", "transformers"],
+    ids=["list", "numpy numbers", "numpy", "three parts", "dictionary", "transformers", "input", "one-hot", "whole"],
 )
 def test_forms_of_the_same_batch_give_the_same_figures(batch: Any) -> None:
     assert surgeon.evaluate(network(), [batch]) == surgeon.evaluate(network(), [(IMAGES, LABELS)])
@@ -78,9 +81,9 @@ def test_forms_of_the_same_batch_give_the_same_figures(batch: Any) -> None:
         ((list(IMAGES), BOXES), "images of a batch have to be one tensor, and these are a list of Tensor"),
         ((IMAGES, BOXES), "these are a list of dict. Boxes, masks and several labels"),
         ((IMAGES, {"boxes": IMAGES, "labels": LABELS}), "these are a dict"),
-        ((IMAGES, torch.eye(CLASSES)[LABELS]), r"shape 6x3. One-hot .* labels.argmax\(1\)"),
+        ((IMAGES, torch.ones(6, 3)), r"shape 6x3. Several labels per image are measured with score="),
         ((IMAGES, LABELS[:, None]), r"shape 6x1. Drop the second dimension: labels\[:, 0\]"),
-        ((IMAGES, torch.zeros(6, 8, 8, dtype=torch.long)), "shape 6x8x8. Masks and boxes cannot be measured"),
+        ((IMAGES, torch.zeros(6, 8, 8, dtype=torch.long)), "shape 6x8x8. Masks and boxes are measured with score="),
         ((IMAGES, LABELS.float()), r"these are float32. Convert them with labels.long\(\)"),
         ((IMAGES, LABELS.numpy().astype(float)), "these are float64"),
         ((IMAGES, [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]), "a list of float"),
@@ -155,10 +158,12 @@ def test_what_is_no_loader_is_told(measure: Callable[..., Any], loader: Any, tol
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (lambda logits: (logits, logits), "a tuple of Tensor, not with one tensor"),
+        (lambda logits: (logits, logits[:, :2]), r"several .* number 0 \(6x3\) and number 1 \(6x2\)"),
+        (lambda logits: {"a": logits, "b": logits[:, :2]}, r"may be logits: a \(6x3\) and b \(6x2\)"),
+        (lambda logits: (logits[0], "text"), "a tuple of Tensor, not with one tensor"),
         (lambda logits: [{"boxes": one} for one in logits], "a list of dict"),
-        (lambda logits: {"logits": logits}, "a dict"),
-        (lambda logits: SimpleNamespace(logits=logits), "a SimpleNamespace"),
+        (lambda logits: {"boxes": logits[0]}, "a dict"),
+        (lambda logits: SimpleNamespace(scores=logits), "a SimpleNamespace"),
         (lambda logits: None, "a NoneType"),  # noqa: ARG005
         (lambda logits: logits.argmax(1), "For 6 images the network answers with int64 of the shape 6, not"),
         (lambda logits: logits[:, :, None, None].expand(-1, -1, 8, 8), "shape 6x3x8x8"),

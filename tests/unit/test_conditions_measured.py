@@ -13,7 +13,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.data.loaders import Batch
 from surgeon.data.transforms import normalise
 from surgeon.measuring.conditions import ConditionMaker, denormalise, renormalise
-from surgeon.measuring.engine import score
+from surgeon.measuring.engine import score_batches
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.keeping import only_scores
 from surgeon.measuring.variants import Variant
@@ -77,7 +77,7 @@ def test_is_applied_once_for_all_networks() -> None:
         str(number): Variant(network, InferenceSettings.of(network), condition=maker.make(asked, IMAGENET, network))
         for number, network in enumerate(networks)
     }
-    score(variants, [batch()], only_scores)
+    score_batches(variants, [batch()], only_scores)
     assert calls == [2]
     assert torch.equal(networks[0].seen[0], networks[1].seen[0])
 

@@ -36,13 +36,33 @@ def test_bare_numbers_may_be_a_sample_of_the_classes_but_not_a_whole_smaller_set
 
 
 def test_other_names() -> None:
-    with pytest.raises(SurgeonError, match="Class 1 is 'dog' in 'pets', but 'truck' for the network"):
+    with pytest.raises(SurgeonError, match="The network has no class 'dog', which 'pets' has"):
         check_classes(labelled([0, 1], ["cat", "dog"]), 2, ["cat", "truck"])
 
 
 def test_the_same_names_in_another_order() -> None:
-    with pytest.raises(SurgeonError, match="in another order"):
-        check_classes(labelled([0, 1], ["cat", "dog"]), 2, ["dog", "cat"])
+    assert check_classes(labelled([0, 1], ["cat", "dog"]), 2, ["dog", "cat"]) == (1, 0)
+
+
+def test_some_of_the_classes_are_matched_by_name_and_the_others_follow() -> None:
+    pets = labelled([0, 1], ["Fox", "gold_fish"])
+    assert check_classes(pets, 4, ["cat", "gold fish, Carassius", "dog", "fox"]) == (3, 1, 0, 2)
+
+
+def test_the_same_names_in_the_same_order_need_no_matching() -> None:
+    assert check_classes(labelled([0, 1], ["cat", "dog"]), 2, ["cat", "dog"]) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "network", "told"),
+    [
+        (["crane"], ["crane, bird", "dog", "crane, machine"], "the network has more than one that is called 'crane'"),
+        (["cat, wild", "cat, tame"], ["cat", "dog", "fox"], "'pets' has more than one that is called 'cat'"),
+    ],
+)
+def test_names_that_stand_for_several_classes_are_refused(data: list[str], network: list[str], told: str) -> None:
+    with pytest.raises(SurgeonError, match=told):
+        check_classes(labelled([0], data), 3, network)
 
 
 def test_wordnet_numbers_are_not_compared_with_names() -> None:

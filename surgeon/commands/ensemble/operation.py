@@ -124,6 +124,7 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
         views=first.view_count,
         device=str(first.device),
         precision=first.precision,
+        matched_classes=first.matched_classes,
         bad_images=tuple(measured.bad),
         seconds=time.perf_counter() - start,
     )

@@ -53,11 +53,14 @@ def effective_number(classes: Any) -> float:
     return float(math.exp(-(shares * np.log(shares)).sum()))
 
 
-def measurement(data: str, images: ImageSet, before: Scores, after: Scores) -> Measured:
+def measurement(
+    data: str, images: ImageSet, before: Scores, after: Scores, matched_classes: tuple[int, int] | None
+) -> Measured:
     """Figures of two networks on the same labelled images, and paired gains."""
     return Measured(
         data=data,
         split=images.split,
+        matched_classes=matched_classes,
         before=summarise(before),
         after=summarise(after),
         gains=tuple(gain_over(before, after, metrics[name]) for name in COMPARED),

@@ -92,9 +92,9 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
     seconds_estimating = time.perf_counter() - began
     entropy = None if request.tent is None else _minimise(prepared, estimating, request.tent, progress)
 
-    def compare(images: ImageSet, doing: str) -> tuple[Scores, Scores]:
-        variants = {AFTER: prepared.variant, BEFORE: replace(prepared.variant, model=original)}
-        fitting = prepared.batches(images)
+    def compare(images: ImageSet, doing: str, fitted: PreparedNetwork = prepared) -> tuple[Scores, Scores]:
+        variants = {AFTER: fitted.variant, BEFORE: replace(fitted.variant, model=original)}
+        fitting = fitted.batches(images)
         kept = measure(variants, fitting, only_scores, processes=processes, progress=progress, doing=doing).kept
         return kept[BEFORE], kept[AFTER]
 
@@ -105,10 +105,13 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
         classes = min(classes, effective_number(estimating.facts[LABEL_FACT][estimating.positions]))
     confirmed = source = None
     if measuring is not None:
-        confirmed = measurement(request.task.data, measuring, *compare(measuring, "confirming"))
+        figures = compare(measuring, "confirming")
+        confirmed = measurement(request.task.data, measuring, *figures, prepared.matched_classes)
     if request.source is not None:
-        images = _source_images(loaded, request)
-        source = measurement(request.source, images, *compare(images, "measuring the original domain"))
+        at_source = _prepared_for_source(loaded, request)
+        images = at_source.image_set
+        figures = compare(images, "measuring the original domain", at_source)  # whose classes may be numbered otherwise
+        source = measurement(request.source, images, *figures, at_source.matched_classes)
 
     result = Recalibration(
         model=loaded.name,
@@ -150,10 +153,10 @@ def _parts(request: RecalibrationRequest) -> tuple[ImageSet, ImageSet | None]:
     return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images))), measuring
 
 
-def _source_images(loaded: LoadedModel, request: RecalibrationRequest) -> ImageSet:
+def _prepared_for_source(loaded: LoadedModel, request: RecalibrationRequest) -> PreparedNetwork:
     assert request.source is not None
     wanted = replace(request.task, data=request.source, split=None, where=(), labelled=True)
-    return prepare(loaded, replace(wanted, tta=None)).image_set
+    return prepare(loaded, replace(wanted, tta=None))
 
 
 class _Shown:

@@ -34,7 +34,14 @@ from surgeon.measuring.books import Books
 from surgeon.measuring.conditions import ConditionMaker
 from surgeon.measuring.contest import Measurement
 from surgeon.measuring.journal import Journal
-from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, open_images, prepare
+from surgeon.measuring.preparation import (
+    InferenceRequest,
+    PreparedNetwork,
+    batches_for,
+    open_images,
+    outputs_for_journal,
+    prepare,
+)
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Scores
 from surgeon.models.sources import LoadedModel
@@ -150,7 +157,7 @@ def _measure(
             network.model,
             network.inference,
             network.preprocessing,
-            condition=maker.make(one, network.preprocessing, network.model),
+            condition=maker.make(one, network.preprocessing, network.model, network.outputs),
         )
         for one in asked
         for number, network in enumerate(networks)
@@ -223,6 +230,7 @@ def _result(
         views=first.view_count,
         device=str(first.device),
         precision=first.precision,
+        matched_classes=next((one.matched_classes for one in networks if one.matched_classes), None),
         bad_images=tuple(books.bad),
         seconds=time.perf_counter() - start,
     )
@@ -256,5 +264,6 @@ def _open_journal(
         "batch size": min(network.batch_size for network in networks),
         "device": [networks[0].device.type, networks[0].precision],
         "treatment of bad images": inference.skip_bad,
+        **outputs_for_journal(networks),
     }
     return Journal(folder / JOURNAL, identity, request.overwrite, of="measurement of robustness")

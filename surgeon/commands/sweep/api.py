@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import islice
@@ -15,11 +16,13 @@ from surgeon.commands.sweep.settings import ALPHA
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.data.loaders import Batch
 from surgeon.measuring.axes import AlphaAxis, has_alpha, kept_if_it_fails
-from surgeon.measuring.batches import as_batches, checked_loader, checked_network
+from surgeon.measuring.batches import as_batches, as_samples, checked_loader, checked_network
 from surgeon.measuring.inference import InferenceSettings
+from surgeon.measuring.own_score import OwnRunner
 from surgeon.measuring.runner import Runner
 from surgeon.measuring.values import checked, parse_values
 from surgeon.metrics import metrics
+from surgeon.metrics.own import OWN_METRIC, ScoreFunction
 from surgeon.models.history import DataKind, DataSet
 from surgeon.models.sources import note_on
 from surgeon.results import Learning, Method, Sweep
@@ -36,12 +39,16 @@ def sweep(
     *,
     alphas: Iterable[float] | str = "0:0.2:21",
     metric: str = "accuracy",
+    score: ScoreFunction | None = None,
     method: str = "grid",
     learn: Sequence[str] = (),
     confirm_on: Iterable[Any] | None = None,
     force: bool = False,
 ) -> Sweep:
     """Find the best alpha for a network on any loader of (images, labels), as `surgeon.evaluate` takes them.
+
+    With `score`, that is any network with BatchNorm, whatever its task: a function of its answer and the targets of a
+    batch says how good each sample is, and gains have paired intervals as for the metrics of a classifier.
 
     A network without example-weighted layers is left as it is, and a converted copy is swept; one that
     has them is left at the best setting if its gain is beyond noise (or `force` is set), and otherwise at the
@@ -52,10 +59,12 @@ def sweep(
     on; the loader then is gone through several times, and has to give the same batches each time.
 
     Args:
-        model: Any network that classifies images.
+        model: A network as `surgeon.evaluate` takes it.
         loader: The images to choose on.
         alphas: Numbers, or `first:last:how many`.
-        metric: What the best is chosen by.
+        metric: What the best is chosen by, for a classifier.
+        score: A function of the network's answer and the targets of a batch, both on the CPU, that returns one number
+            per sample, the higher the better (of an error, its negative). It takes the place of `metric`.
         method: `"grid"` or `"race"`.
         learn: `"per-layer"`, `"per-channel"` or both.
         confirm_on: Other images, on which the gain is measured.
@@ -64,19 +73,27 @@ def sweep(
     Examples:
         >>> result = surgeon.sweep(model, validation_loader, alphas=[0, 0.02, 0.05], confirm_on=test_loader)
         >>> result.chosen, result.summary
+        >>> surgeon.sweep(regressor, loader, score=lambda output, target: -(output[:, 0] - target).abs())
     """
     kinds = tuple(_one_of(Learning, kind, "learn") for kind in learn)
     if kinds and confirm_on is None:
         raise SurgeonError("What is learned has to be confirmed on other images.", "Pass confirm_on=another_loader.")
+    if score is not None and metric != "accuracy":
+        raise SurgeonError(f"A sweep is by metric={metric!r} or by score=, not by both.", "Leave metric out.")
+    if score is not None and kinds:
+        raise SurgeonError("What is learned minimises the cross-entropy, and with score= none is known.")
     model = unwrapped(checked_network(model))
     if not has_alpha(model):
         model = convert(model, ALPHA)
     axis = AlphaAxis(model)
-    runner = Runner(model, axis, InferenceSettings.of(model))
+    inference = replace(InferenceSettings.of(model), as_answered=score is not None)
+    runner = Runner(model, axis, inference) if score is None else OwnRunner(model, axis, inference, score=score)
     values = parse_values(alphas, "alphas") if isinstance(alphas, str) else checked(alphas, "alphas")
-    question = Question(values, metrics[metric], _one_of(Method, method, "method"), kinds, force)
-    confirming = _Loader(confirm_on) if confirm_on is not None else None
-    investigation = Investigation(runner, question, _Loader(loader), confirming)
+    chosen_by = metrics[metric] if score is None else OWN_METRIC
+    question = Question(values, chosen_by, _one_of(Method, method, "method"), kinds, force)
+    read = as_batches if score is None else as_samples
+    confirming = _Loader(confirm_on, read) if confirm_on is not None else None
+    investigation = Investigation(runner, question, _Loader(loader, read), confirming)
     before = settings_of(model)
     with kept_if_it_fails(axis):
         found = investigation.run(
@@ -101,7 +118,9 @@ def _one_of(choices: type[E], word: str, option: str) -> E:
 class _Loader:
     """Somebody's batches, numbered."""
 
-    def __init__(self, loader: Iterable[Any], first: int = 0) -> None:
+    def __init__(
+        self, loader: Iterable[Any], read: Callable[[Iterable[Any]], Iterator[Batch]] = as_batches, first: int = 0
+    ) -> None:
         if isinstance(loader, Iterator):
             raise SurgeonError(
                 f"A {type(loader).__name__} can be gone through only once, and a sweep may need to do so again.",
@@ -109,7 +128,7 @@ class _Loader:
             )
         self.loader = checked_loader(loader)
         self.bad: list[str] = []
-        self._first = first
+        self._read, self._first = read, first
 
     @cached_property
     def _batches(self) -> int:
@@ -126,12 +145,12 @@ class _Loader:
         known = getattr(self.loader, "batch_size", None)
         if isinstance(known, int) and known > 0:
             return known
-        first = next(as_batches(self.loader), None)
-        return 1 if first is None else len(first.labels)
+        first = next(self._read(self.loader), None)
+        return 1 if first is None else len(first.indices)
 
     def only(self, numbers: Sequence[int]) -> _Loader:
         """From some batch on: without a journal nothing else is asked for."""
-        return _Loader(self.loader, numbers[0] if numbers else len(self))
+        return _Loader(self.loader, self._read, numbers[0] if numbers else len(self))
 
     def __iter__(self) -> Generator[Batch]:
-        yield from as_batches(islice(self.loader, self._first, None))
+        yield from self._read(islice(self.loader, self._first, None))

@@ -15,6 +15,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.measuring.axes import AlphaAxis, Axis, Pair, Value
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.contest import FEWEST_RUNNING, Contest, Measurement
+from surgeon.measuring.own_score import OwnContest, OwnMeasurement, OwnRunner
 from surgeon.measuring.product_axis import SEPARATOR
 from surgeon.measuring.runner import Runner
 from surgeon.measuring.spreading import Samples
@@ -138,8 +139,12 @@ class Investigation:
 
     def _compete(self, method: Method) -> Contest:
         metric, choosing = self.question.metric, self.choosing
-        others = [metrics[name] for name in ALWAYS_COMPARED if name != metric.name]
-        kind = ContestUnder if isinstance(self.runner, RunnerUnder) else Contest
+        _, *others = self._compared()
+        kind = Contest
+        if isinstance(self.runner, RunnerUnder):
+            kind = ContestUnder
+        elif isinstance(self.runner, OwnRunner):
+            kind = OwnContest
         contest = kind(
             list(self.values), ORIGINAL, metric, method, len(choosing), choosing.batch_size, others, self._steps_away()
         )
@@ -150,6 +155,12 @@ class Investigation:
         self.runner.hold(CHOOSING, contest, self.settings, self.choosing)
         self.forwards += contest.forwards
         return contest
+
+    def _compared(self) -> list[Metric]:
+        """What settings are compared by: the metric of the sweep first, then the usual ones of a classifier."""
+        metric = self.question.metric
+        others = [metrics[name] for name in ALWAYS_COMPARED if name != metric.name] if metric.of_classes else []
+        return [metric, *others]
 
     def _steps_away(self) -> dict[str, int]:
         """How many swept values each setting is from the original, on both axes together where there are two."""
@@ -165,7 +176,11 @@ class Investigation:
         }
 
     def _measure(self, phase: str, names: Sequence[str], batches: Samples) -> dict[str, AnyScores]:
-        kind = MeasurementUnder if isinstance(self.runner, RunnerUnder) else Measurement
+        kind = Measurement
+        if isinstance(self.runner, RunnerUnder):
+            kind = MeasurementUnder
+        elif isinstance(self.runner, OwnRunner):
+            kind = OwnMeasurement
         measurement = kind(names, len(batches))
         if isinstance(measurement, MeasurementUnder):
             self.clean[phase] = measurement.clean
@@ -195,6 +210,7 @@ class Investigation:
             kind,
             start,
             with_temperature=self.question.metric.name != "cross-entropy",
+            outputs=self.runner.inference.outputs,
             progress=lambda done, planned: self.runner.progress(f"learning {kind.value}", done, planned),
         )
         return Learned(
@@ -222,12 +238,12 @@ class Investigation:
     ) -> Setting:
         fitted_on = (choosing[name], choosing[ORIGINAL])
         gains = []
-        for metric in dict.fromkeys((self.question.metric.name, *ALWAYS_COMPARED)) if name != ORIGINAL else ():
+        for metric in self._compared() if name != ORIGINAL else ():
             if confirming:
-                gain = gain_over(confirming[ORIGINAL], confirming[name], metrics[metric], fitted_on)
+                gain = gain_over(confirming[ORIGINAL], confirming[name], metric, fitted_on)
                 gains.append(widened(gain, candidates))
             else:
-                gains.append(gain_over(choosing[ORIGINAL], choosing[name], metrics[metric]))
+                gains.append(gain_over(choosing[ORIGINAL], choosing[name], metric))
         clean = self.clean.get(CONFIRMING if confirming else CHOOSING)
         accuracy = metrics["accuracy"]
         return Setting(
@@ -243,7 +259,7 @@ class Investigation:
         self, name: str, choosing: Mapping[str, AnyScores], confirming: Mapping[str, AnyScores]
     ) -> Gain | None:
         """What the temperature adds to a setting; None where none can be fitted."""
-        if choosing[name].images().scaled.temperature is None:
+        if not self.question.metric.of_classes or choosing[name].images().scaled.temperature is None:
             return None
         return (
             gain_of_temperature(confirming[name], choosing[name]) if confirming else gain_of_temperature(choosing[name])

@@ -20,6 +20,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.data.loaders import Batch
 from surgeon.layers.running import evaluating
 from surgeon.layers.surgical import SurgicalNorm
+from surgeon.layers.wrapped import logits_in
 from surgeon.results import Learning
 
 STEPS = 80
@@ -48,9 +49,10 @@ def learn_alphas(
     kind: Learning,
     start: float,
     with_temperature: bool,
+    outputs: tuple[int, ...] | None,
     progress: Callable[[int, int], None],
 ) -> dict[str, float | tuple[float, ...]]:
-    """The fitted alphas by layer name."""
+    """The fitted alphas by layer name; `outputs` are those that labels count, if not all in their order."""
     alphas = {name: _start(layer, kind, start) for name, layer in layers.items()}
     device = next(iter(alphas.values())).device
     log_temperature = torch.zeros((), device=device, requires_grad=True)
@@ -63,7 +65,9 @@ def learn_alphas(
                     continue
                 for name, layer in layers.items():
                     layer.compute_with(alphas[name].expand(layer.num_features))
-                logits = model(batch.images.to(device))
+                logits = logits_in(model(batch.images.to(device)), len(batch.labels))
+                if outputs is not None:
+                    logits = logits[:, list(outputs)]
                 loss = F.cross_entropy(
                     logits / log_temperature.exp() if with_temperature else logits, batch.labels.to(device)
                 )

@@ -27,7 +27,7 @@ from surgeon.data.stratified import halves
 from surgeon.measuring.axes import AlphaAxis, kept_if_it_fails
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
 from surgeon.measuring.journal import Journal
-from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, prepare
+from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, outputs_for_journal, prepare
 from surgeon.measuring.prior_axis import PriorAxis
 from surgeon.measuring.runner import Runner
 from surgeon.measuring.under import RunnerUnder
@@ -144,6 +144,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
             preprocessing=task.preprocessing,
             tta=request.inference.tta,
             views=task.view_count,
+            matched_classes=task.matched_classes,
             device=str(task.device),
             precision=task.precision,
         )
@@ -216,6 +217,7 @@ def _open_journal(
         "treatment of bad images": request.inference.skip_bad,
         "temperature": temperature_of(task.model),
         "conditions": [[one.name for one in ask(request.under)], request.max_clean_loss],
+        **outputs_for_journal([task]),
     }
     return Journal(folder / JOURNAL, identity, request.overwrite)
 

@@ -30,7 +30,8 @@ def in_sentences(
         )
     sentences += [_learning(metric, record, setting) for record, setting in learned]
     if best.name != original.name:
-        sentences.append(_ranking_or_confidence(original.reported, best))
+        if best.gain("accuracy") is not None:  # by a score of one's own nothing is known of classes
+            sentences.append(_ranking_or_confidence(original.reported, best))
         if best.confirming is None:
             sentences.append(
                 "Chosen and measured on the same images, which flatters the gain: `surgeon sweep --confirm` measures "

@@ -1,0 +1,1 @@
+"""`surgeon predict`: which classes images show, as a network sees them."""
