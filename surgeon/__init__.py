@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from surgeon.commands.finetune.api import finetune
     from surgeon.commands.recalibrate.api import recalibrate
     from surgeon.commands.robustness.api import robustness
+    from surgeon.commands.study.api import study
     from surgeon.commands.sweep.api import sweep
     from surgeon.core.errors import SurgeonError
     from surgeon.inserts.moex.layer import exchange_unit
@@ -53,6 +54,7 @@ __all__ = [
     "recalibrate",
     "robustness",
     "save",
+    "study",
     "sweep",
 ]
 
@@ -77,6 +79,7 @@ _HOMES = {
     "recalibrate": "surgeon.commands.recalibrate.api",
     "robustness": "surgeon.commands.robustness.api",
     "save": "surgeon.checkpoint.writing",
+    "study": "surgeon.commands.study.api",
     "sweep": "surgeon.commands.sweep.api",
 }
 

@@ -78,7 +78,17 @@ metrics: Registry[Metric] = Registry(
     Metric.noun,
     "surgeon.metrics",
     Metric,
-    without=("accumulator", "groups", "imagined", "interval", "packing", "pooling", "summary", "temperature_fit"),
+    without=(
+        "accumulator",
+        "groups",
+        "imagined",
+        "interval",
+        "packing",
+        "pooling",
+        "seeds",
+        "summary",
+        "temperature_fit",
+    ),
 )
 
 

@@ -27,6 +27,17 @@ from surgeon.results.robustness import (
     Robustness,
 )
 from surgeon.results.shift import DataShift
+from surgeon.results.study import (
+    Bounds,
+    PlannedRun,
+    RunState,
+    SeedValue,
+    Study,
+    StudyDifference,
+    StudyPlan,
+    StudyRow,
+    StudyRun,
+)
 from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
 from surgeon.results.training import Epoch, FineTuning, Measured
 
@@ -36,6 +47,7 @@ __all__ = [
     "Answers",
     "AttackCheck",
     "AugmentAffinity",
+    "Bounds",
     "Breakdown",
     "Change",
     "Choice",
@@ -62,13 +74,21 @@ __all__ = [
     "Method",
     "Mistake",
     "NetworkRobustness",
+    "PlannedRun",
     "Point",
     "Recalibration",
     "Restatement",
     "Result",
     "Robustness",
+    "RunState",
+    "SeedValue",
     "Setting",
     "Step",
+    "Study",
+    "StudyDifference",
+    "StudyPlan",
+    "StudyRow",
+    "StudyRun",
     "Sweep",
     "Target",
 ]
