@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from surgeon.cli import output
 from surgeon.cli.frame import Answer, add_command, loading, tell_report
 from surgeon.core.errors import ExitCode, SurgeonError, count, listing
-from surgeon.report.wording import MISSING, difference, figure, label, unit
+from surgeon.report.wording import difference, figure, label, unit
 
 if TYPE_CHECKING:
     from surgeon.results import Study, StudyPlan
@@ -143,37 +143,49 @@ class _Terminal:
 
 def _describe(result: Study, folder: Path | None) -> None:
     for metric in dict.fromkeys(row.metric for row in result.rows):
-        output.show(_table(result, metric, narrow=False), _table(result, metric, narrow=True))
-    unfinished = [run for run in result.runs if run.state.value != "finished"]
-    for run in unfinished:
-        output.say(f"{escape(run.name)}  {run.state.value}{f': {escape(run.remark)}' if run.remark else ''}")
+        output.show(_figures(result, metric))
+        if any(one.metric == metric for one in result.differences):
+            output.show(_differences(result, metric))
+    for run in result.runs:
+        if run.state.value != "finished":
+            output.say(f"{escape(run.name)}  {run.state.value}{f': {escape(run.remark)}' if run.remark else ''}")
     for sentence in result.notes:
         output.say(f"• {escape(sentence)}")
     if folder is not None:
         tell_report(folder, "table.csv", "seeds.csv")
 
 
-def _table(result: Study, metric: str, narrow: bool) -> Table:
-    from surgeon.report.study import bounds_text, change_text, deviation_text, row_name
+def _figures(result: Study, metric: str) -> Table:
+    from surgeon.report.study import bounds_text, deviation_text, row_name
 
-    table = Table(title=f"{label(metric)}, 95% intervals over seeds and over images", title_justify="left")
+    table = Table(title=f"{label(metric)}, with 95% intervals", title_justify="left")
     table.add_column("variant", overflow="fold")
-    wide = [] if narrow else ["over seeds", "over images"]
-    changes = [] if narrow else ["over seeds", "over images", f"seeds, 1 of {result.comparisons}"]
-    for heading in ("n", "mean", "SD", *wide, f"difference{unit(metric)}", *changes):
+    for heading in ("seeds", "mean", "SD", "over seeds", "over images"):
+        table.add_column(heading, justify="right")
+    for row in (one for one in result.rows if one.metric == metric):
+        seeds = "all" if row.values[0].seed is None else str(len(row.values))
+        figures = (figure(metric, row.mean), deviation_text(metric, row.deviation))
+        intervals = (bounds_text(metric, bounds) for bounds in (row.over_seeds, row.over_images))
+        table.add_row(escape(row_name(row, result)), seeds, *figures, *intervals)
+    return table
+
+
+def _differences(result: Study, metric: str) -> Table:
+    from surgeon.report.study import change_text, row_name
+
+    title = f"{label(metric)}: differences{unit(metric) and f' in{unit(metric)}'}, corrected for {result.comparisons}"
+    table = Table(title=f"{title} comparisons", title_justify="left")
+    for heading in ("variant", "against"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("difference", "over seeds", "corrected", "over images", "corrected"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
-    for row in (one for one in result.rows if one.metric == metric):
-        own = [str(len(row.values)), figure(metric, row.mean), deviation_text(metric, row.deviation)]
-        own += [] if narrow else [bounds_text(metric, row.over_seeds), bounds_text(metric, row.over_images)]
-        key = (row.variant, row.evaluation, metric)
-        compared = [one for one in result.differences if (one.variant, one.evaluation, one.metric) == key]
-        for one in compared:
-            intervals = (one.over_seeds, one.over_images, one.family_over_seeds)
-            more = [] if narrow else [change_text(metric, bounds) for bounds in intervals]
-            table.add_row(escape(row_name(row, result)), *own, difference(metric, one.difference), *more, one.verdict)
-        if not compared:
-            table.add_row(escape(row_name(row, result)), *own, MISSING, *("" for _ in changes), "")
+    for one in (one for one in result.differences if one.metric == metric):
+        intervals = (one.over_seeds, one.family_over_seeds, one.over_images, one.family_over_images)
+        other = f", {one.baseline_evaluation}" if one.baseline_evaluation != one.evaluation else ""
+        shown = (change_text(metric, bounds) for bounds in intervals)
+        names = escape(row_name(one, result)), escape(f"{one.baseline}{other}")
+        table.add_row(*names, difference(metric, one.difference), *shown, one.verdict)
     return table
 
 

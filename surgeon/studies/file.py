@@ -26,6 +26,10 @@ OF_NETWORK = ("model", "weights", "pretrained", "data")
 Seeds = Annotated[StrictInt, Field(ge=1)] | tuple[Annotated[StrictInt, Field(ge=0)], ...]
 
 
+def _tested() -> dict[str, Evaluation | None]:
+    return {TEST: AS_TESTED}
+
+
 class StudyFile(BaseModel):
     """The keys of a study file."""
 
@@ -45,7 +49,7 @@ class StudyFile(BaseModel):
     )
     seeds: Seeds = Field(DEFAULT_SEEDS, description="How many (0, 1, 2, …), or a list.")
     evaluations: dict[str, Evaluation | None] = Field(
-        default_factory=lambda: {TEST: AS_TESTED}, description="By name; see below. Default: the test of each run."
+        default_factory=_tested, description="By name; see below. Default: the test of each run."
     )
     metrics: tuple[str, ...] = Field(DEFAULT_METRICS, description="What is compared; see `surgeon ls metrics`.")
     comparisons: dict[str, str | tuple[str, ...]] | None = Field(

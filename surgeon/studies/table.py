@@ -75,7 +75,7 @@ def _row(cell: Cell, of_seeds: OfSeeds, metric: str) -> Iterator[StudyRow]:
     if not values:
         return
     numbers = list(values.values())
-    scores = _scores(of_seeds, values)
+    scores, bounds = _scores(of_seeds, values), metrics[metric].bounds
     yield StudyRow(
         variant=cell.variant,
         evaluation=cell.evaluation,
@@ -83,8 +83,8 @@ def _row(cell: Cell, of_seeds: OfSeeds, metric: str) -> Iterator[StudyRow]:
         values=tuple(SeedValue(seed=seed, value=value) for seed, value in values.items()),
         mean=fmean(numbers),
         deviation=stdev(numbers) if len(numbers) > 1 and all(map(math.isfinite, numbers)) else None,
-        over_seeds=_bounds(seed_interval(numbers)),
-        over_images=_bounds(image_interval(metrics[metric], scores)) if scores else None,
+        over_seeds=_bounds(seed_interval(numbers), *bounds),
+        over_images=_bounds(image_interval(metrics[metric], scores), *bounds) if scores else None,
         images=(len(scores[0].under[0]) if scores[0].under else len(scores[0])) if scores else None,
     )
 
@@ -160,8 +160,8 @@ def _less(one: float, other: float) -> float:
     return 0.0 if one == other else one - other
 
 
-def _bounds(interval: Interval | None) -> Bounds | None:
-    return None if interval is None else Bounds(low=interval.low, high=interval.high)
+def _bounds(interval: Interval | None, least: float = -math.inf, most: float = math.inf) -> Bounds | None:
+    return None if interval is None else Bounds(low=max(interval.low, least), high=min(interval.high, most))
 
 
 def _notes(study: Definition, runs: Sequence[StudyRun], comparisons: int) -> Iterator[str]:

@@ -81,10 +81,10 @@ def _costs(
     study: Definition, folder: StudyFolder, finished: list[Task], missing: list[Task], say: Callable[[str], None]
 ) -> tuple[dict[str, Cost], str]:
     found: dict[str, Cost] = {}
-    for variant in {task.variant for task in finished}:
-        of_variant = [task for task in finished if task.variant == variant]
+    for name in {task.variant for task in finished}:
+        of_variant = [task for task in finished if task.variant == name]
         notes = [Notes.read(task.notes) for task in of_variant]
-        found[variant] = Cost(
+        found[name] = Cost(
             fmean(math.fsum(one.seconds.values()) for one in notes),
             max(size_of(folder.run(task.name)) + size_of(folder.evaluations(task.name)) for task in of_variant),
             max(one.peak_bytes for one in notes),
@@ -92,9 +92,7 @@ def _costs(
     unknown = [one for one in study.variants if one.name not in found and one.name in {t.variant for t in missing}]
     if found and unknown:
         mean = Cost(fmean(one.seconds for one in found.values()), max(one.bytes for one in found.values()))
-        return found | {
-            one.name: mean for one in unknown
-        }, "finished runs; variants without one: the mean of the others"
+        return found | {one.name: mean for one in unknown}, "finished runs; variants without any: their mean"
     for variant in unknown:
         say(f"Measuring a few steps of {variant.name}…")
         steps = next(task for task in missing if task.variant == variant.name).steps
