@@ -83,11 +83,10 @@ def run(
     with loading():
         from surgeon.commands.study.operation import StudyRequest, failed_runs, run_study
     total = len(study.variants) * len(study.seeds)
-    output.say(
-        f"[bold]{escape(study.name)}[/]: {count(len(study.variants), 'variant')} x {count(len(study.seeds), 'seed')}"
-    )
+    size = f"{count(len(study.variants), 'variant')} x {count(len(study.seeds), 'seed')}"
+    headline = f"[bold]{escape(study.name)}[/]: {size}"
     with output.progress_bar() as bar:
-        result = run_study(study, StudyRequest(folder, jobs, ray, overwrite), _Terminal(bar, total))
+        result = run_study(study, StudyRequest(folder, jobs, ray, overwrite), _Terminal(bar, total, headline))
     failure = None
     if failed := failed_runs(result):
         failure = SurgeonError(
@@ -126,10 +125,11 @@ def plan(
 class _Terminal:
     """Shows how many runs are done as a bar, and each that ends as a line."""
 
-    def __init__(self, bar: output.ProgressBar, total: int) -> None:
-        self._bar, self._total, self._done = bar, total, 0
+    def __init__(self, bar: output.ProgressBar, total: int, headline: str) -> None:
+        self._bar, self._total, self._done, self._headline = bar, total, 0, headline
 
     def began(self, task: Task) -> None:
+        self._begin()
         self._bar("runs", self._done, self._total, f"{task.name} begun")
 
     def ended(self, task: Task, error: str) -> None:
@@ -138,7 +138,14 @@ class _Terminal:
         output.say(f"{escape(task.name)}  " + (f"[red]failed[/]: {escape(error)}" if error else "finished"))
 
     def says(self, sentence: str) -> None:
+        self._begin()
         output.say(f"[dim]{escape(sentence)}[/]")
+
+    def _begin(self) -> None:
+        """Nothing is said before it is clear that the study can begin."""
+        if self._headline:
+            output.say(self._headline)
+            self._headline = ""
 
 
 def _describe(result: Study, folder: Path | None) -> None:

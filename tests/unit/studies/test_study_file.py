@@ -52,7 +52,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         **SMALLEST | {"seed": 3, "seeds": 0, "metrics": ["acuracy"], "cpus": True},
         evaluations={"noisy": {"under": "gaussian-nose"}, "two": {"ttta": "flip"}},
     )
-    assert message.startswith("6 problems in 'mine.yaml'") or message.startswith("5 problems in 'mine.yaml'")
+    assert message.startswith("5 problems in 'mine.yaml'")
     for text in ("there is no key 'seed' (did you mean seeds", "seeds=0", "acuracy", "cpus=True", "ttta"):
         assert text in message, text
 
@@ -104,7 +104,7 @@ def test_cells_of_different_evaluations_are_compared() -> None:
 def test_what_is_no_study_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text, encoding="latin-1")
-    with pytest.raises(SurgeonError, match="mine.yaml"):
+    with pytest.raises(SurgeonError, match=r"mine\.yaml"):
         load_study(file)
 
 
