@@ -54,7 +54,7 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def wait_for(reached: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400  # of a busy machine
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -129,7 +129,7 @@ def test_a_killed_study_ends_its_runs_and_goes_on(started: Callable[..., Any]) -
     again = started("study", file, "-o", "out", "--jobs", "1")
     wait_for(lambda: "resumed at epoch" in Path("out/logs/plain-0.log").read_text())
     again.send_signal(signal.SIGINT)
-    said = again.communicate(timeout=120)[1]
+    said = again.communicate(timeout=400)[1]
     assert again.returncode == 130
     assert "the same command goes on" in said
     assert not workers_of("out")
@@ -142,7 +142,7 @@ def test_a_killed_worker_is_reported_the_others_go_on_and_it_is_finished_by_the_
     study = started("study", file, "-o", "out", "--jobs", "1")
     wait_for(lambda: is_training("out", "plain-0"))
     os.kill(min(workers_of("out")), signal.SIGKILL)  # the others decode images for it
-    said = study.communicate(timeout=120)[1]
+    said = study.communicate(timeout=400)[1]
     assert study.returncode == 1
     assert "finetune was killed by SIGKILL" in said
     states = {run["name"]: run["state"] for run in document("study", "show", "out")["runs"]}
@@ -239,7 +239,7 @@ def test_ray_finishes_the_task_of_a_killed_worker(started: Callable[..., Any]) -
     worker = min(pid for pid in workers_of("out") if b"plain-0" in Path(f"/proc/{pid}/cmdline").read_bytes())
     of_ray = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(of_ray, signal.SIGKILL)
-    said = study.communicate(timeout=240)[1]
+    said = study.communicate(timeout=400)[1]
     assert study.returncode == 0, said
     assert Path("out/logs/plain-0.log").read_text().count("$ surgeon finetune") == 2
     assert [run["state"] for run in document("study", "show", "out")["runs"]] == ["finished"] * 3
