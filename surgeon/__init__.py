@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from surgeon.commands.predict.api import predict
     from surgeon.commands.recalibrate.api import recalibrate
     from surgeon.commands.robustness.api import robustness
+    from surgeon.commands.study.api import study
     from surgeon.commands.sweep.api import sweep
     from surgeon.core.errors import SurgeonError
     from surgeon.inserts.moex.layer import exchange_unit
@@ -55,6 +56,7 @@ __all__ = [
     "recalibrate",
     "robustness",
     "save",
+    "study",
     "sweep",
 ]
 
@@ -80,6 +82,7 @@ _HOMES = {
     "recalibrate": "surgeon.commands.recalibrate.api",
     "robustness": "surgeon.commands.robustness.api",
     "save": "surgeon.checkpoint.writing",
+    "study": "surgeon.commands.study.api",
     "sweep": "surgeon.commands.sweep.api",
 }
 

@@ -12,6 +12,8 @@ from typing import Any
 from surgeon.commands.listing import REGISTRIES, ListedRegistry
 from surgeon.core.entry import Entry
 from surgeon.core.specs import Options
+from surgeon.studies.definition import Evaluation
+from surgeon.studies.file import StudyFile
 from surgeon.training.recipe import Recipe, header_of, shipped_recipes
 
 RECIPES = """# Recipes
@@ -94,6 +96,14 @@ def recipe_keys(_: Any = None) -> str:
     return table(["key", "default", "values", "meaning"], rows)
 
 
+def study_keys(of: str) -> str:
+    """Every key of a study file, or of one of its evaluations."""
+    fields = (Evaluation if of == "evaluation" else StudyFile).model_fields
+    return table(
+        ["key", "meaning"], [[f"`{one.alias or name}`", cell(one.description or "")] for name, one in fields.items()]
+    )
+
+
 def record(path: str) -> str:
     """Every field of a record with its type and the text under it, read from the source without importing torch."""
     module, _, name = path.rpartition(".")
@@ -128,4 +138,5 @@ TABLES: dict[str, Callable[[Any], str]] = {
     **{name: partial(registered, kind) for name, kind in REGISTRIES.items()},
     "recipe-keys": recipe_keys,
     "record": record,
+    "study-keys": study_keys,
 }

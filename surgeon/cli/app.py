@@ -21,7 +21,7 @@ from surgeon.core.errors import ExitCode
 # Modules of this package, each with a command of its own name, in the order of the help.
 COMMANDS = (
     "demo", "ls", "inspect", "convert", "recalibrate", "eval", "predict", "robustness", "sweep", "merge", "preview",
-    "affinity", "finetune", "recipe", "ensemble", "export", "verify", "card", "push", "doctor",
+    "affinity", "finetune", "recipe", "study", "ensemble", "export", "verify", "card", "push", "doctor",
 )  # fmt: skip
 
 

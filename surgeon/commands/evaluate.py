@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from surgeon import checkpoint
 from surgeon.commands.robustness.figures import CLEAN, Column, condition_figures
@@ -19,7 +20,7 @@ from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.conditions import ConditionMaker
 from surgeon.measuring.engine import measure
 from surgeon.measuring.error_analysis import break_down
-from surgeon.measuring.keeping import Logits, Scored, ScoresAndLogits, only_scores
+from surgeon.measuring.keeping import LOGITS_UNDER, Logits, Scored, ScoresAndLogits, only_scores
 from surgeon.measuring.preparation import InferenceRequest, batches_for, prepare
 from surgeon.metrics import intervals, metrics, summarise
 from surgeon.models.history import TemperatureFitted
@@ -74,7 +75,7 @@ def run_evaluation(
     measured = measure(
         {name: network.variant for name, network in networks.items()} | conditions,
         batches_for(list(networks.values()), prepared.image_set),
-        lambda name: ScoresAndLogits(logits=Logits() if save_logits is not None and name == AS_ASKED else None),
+        lambda name: ScoresAndLogits(logits=Logits() if save_logits is not None and name != ONE_VIEW else None),
         processes=processes,
         progress=progress,
         doing=f"evaluating {prepared.view_count} views" if prepared.views else "evaluating",
@@ -129,7 +130,8 @@ def run_evaluation(
 
     def write() -> None:
         if (logits := measured.kept[AS_ASKED].logits) is not None and save_logits is not None:
-            write_logits(logits, save_logits)
+            under_each = {one.name: kept for one in asked if (kept := measured.kept[one.name].logits) is not None}
+            write_logits(logits, save_logits, under_each)
         if checkpoint_folder is not None:
             _save(loaded, result, decision, checkpoint_folder)
         if output is not None:
@@ -172,11 +174,12 @@ def _save(loaded: LoadedModel, result: Evaluation, decision: Decision, folder: P
     checkpoint.save_checkpoint(loaded, folder, fitted, overwrite=True)
 
 
-def write_logits(kept: Logits, path: Path) -> None:
-    """Logits, labels and indices as a .safetensors file, in the order of the data."""
+def write_logits(kept: Logits, path: Path, under: Mapping[str, Logits] = MappingProxyType({})) -> None:
+    """Logits, labels and indices as a .safetensors file, in the order of the data; of conditions, the logits too."""
     from safetensors.torch import save_file
 
     tensors = dict(zip(("logits", "labels", "indices"), kept.in_order(), strict=True))
+    tensors |= {f"{LOGITS_UNDER}{name}": logits.in_order()[0] for name, logits in under.items()}
     unfinished = path.with_name(f".unfinished-{path.name}")
     try:
         unfinished.touch()  # with the mode that files have here

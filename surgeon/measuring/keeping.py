@@ -10,6 +10,9 @@ from torch import Tensor
 
 from surgeon.metrics import Scores
 
+LOGITS_UNDER = "logits under "
+"""Before the name of a condition: what a file calls the logits under it."""
+
 
 class Kept(Protocol):
     """What one variant has predicted so far. Shares of several processes are merged."""

@@ -88,8 +88,10 @@ metrics: Registry[Metric] = Registry(
         "own",
         "packing",
         "pooling",
+        "seeds",
         "summary",
         "temperature_fit",
+        "variability",
     ),
 )
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from surgeon.metrics.accumulator import ImageScores
     from surgeon.metrics.pooling import AnyScores
 
+TAIL = 0.025
+"""The share of cases in which the truth may lie beyond one end of an interval."""
 Z95 = 1.959963984540054  # the 97.5% quantile of the standard normal distribution
 
 
@@ -118,7 +120,9 @@ def _differences(candidate: NDArray[Any], baseline: NDArray[Any]) -> NDArray[np.
     return np.subtract(first, second, out=np.zeros(len(first)), where=first != second)
 
 
-def mean_interval(differences: NDArray[np.float64], imagined: NDArray[np.float64]) -> tuple[float, Interval]:
+def mean_interval(
+    differences: NDArray[np.float64], imagined: NDArray[np.float64], tail: float = TAIL
+) -> tuple[float, Interval]:
     """The mean of numbers, one for each image, and its interval, which reckons with imagined ones too."""
     infinite = set(differences[np.isinf(differences)].tolist())
     if len(infinite) == 2:
@@ -130,10 +134,10 @@ def mean_interval(differences: NDArray[np.float64], imagined: NDArray[np.float64
         return float(differences[0]), UNBOUNDED
     mean = float(differences[0]) if (differences == differences[0]).all() else float(differences.mean())
     values = np.concatenate([differences, imagined])
-    return mean, _around(mean, values, len(values) - 1)
+    return mean, _around(mean, values, len(values) - 1, tail)
 
 
-def _around(figure: float, values: NDArray[np.float64], freedom: float) -> Interval:
+def _around(figure: float, values: NDArray[np.float64], freedom: float, tail: float = TAIL) -> Interval:
     """Student's interval of the mean of these values and of the figure, longer on the side of rare large values.
 
     If few values are far above the others, a sample has most likely too few of them, and a variance that is too
@@ -147,7 +151,7 @@ def _around(figure: float, values: NDArray[np.float64], freedom: float) -> Inter
     if (values == values[0]).all():
         return Interval(min(figure, float(values[0])), max(figure, float(values[0])))
     mean, number = float(values.mean()), len(values)
-    quantile = float(stdtrit(freedom, 0.975))
+    quantile = float(stdtrit(freedom, 1 - tail))
     deviations = values - mean
     skewness = float((deviations**3).mean()) / float((deviations**2).mean()) ** 1.5
     longer = skewness * (1 + 2 * quantile**2) / (6 * math.sqrt(number))
@@ -206,7 +210,7 @@ def _compare_under(metric: Metric, candidate: ImageScores, baseline: ImageScores
     _check_same_images(metric, candidate, baseline)
     assert metric.per_image is not None
     pair = with_imagined(candidate, [baseline])
-    first, second = (_by_image(images, metric.per_image(images).astype(np.float64)) for images in pair)
+    first, second = (by_image(images, metric.per_image(images).astype(np.float64)) for images in pair)
     real = _number(candidate)
     return compare(
         first[:real],
@@ -216,7 +220,7 @@ def _compare_under(metric: Metric, candidate: ImageScores, baseline: ImageScores
     )
 
 
-def _by_image(images: ImageScores, values: NDArray[np.float64]) -> NDArray[np.float64]:
+def by_image(images: ImageScores, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Averaged over the conditions that each image was seen under, if there are several."""
     if not images.under or len(values) != len(images):
         return values
@@ -280,10 +284,10 @@ def _same(candidate: ImageScores, baseline: ImageScores) -> bool:
 def _spread(metric: Metric, images: ImageScores) -> Spread:
     """How far a figure may be off, by what the metric itself says or else by leaving out one group at a time."""
     if metric.per_image is not None:
-        return Spread(_by_image(images, metric.per_image(images).astype(np.float64)))
+        return Spread(by_image(images, metric.per_image(images).astype(np.float64)))
     if metric.spread is not None:
         spread = metric.spread(images)
-        return replace(spread, values=_by_image(images, spread.values))
+        return replace(spread, values=by_image(images, spread.values))
     groups = np.unique(group_of(images.indices)).tolist()
     if len(groups) < 2:
         return Spread(np.zeros(0))

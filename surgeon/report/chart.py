@@ -131,6 +131,8 @@ class RowMark(NamedTuple):
     text: str
     interval: Range | None = None
     strong: bool = False
+    dots: Sequence[tuple[float, str]] = ()
+    """Values that it is the mean of, and what to say about each."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +145,12 @@ class RowChart:
     unit: str = ""
     named: bool = True
     """Whether the names of the rows are written; not beside another chart of the same rows."""
+    note: str = ""
 
     @property
     def horizontal(self) -> Range:
-        edges = [edge for row in self.rows for edge in (row.value, *(row.interval or ())) if math.isfinite(edge)]
+        given = ((row.value, *(row.interval or ()), *(value for value, _ in row.dots)) for row in self.rows)
+        edges = [edge for row in given for edge in row if math.isfinite(edge)]
         return padded(edges or [0.0, 1.0])
 
     def horizontal_ticks(self) -> list[tuple[float, str]]:

@@ -147,6 +147,8 @@ def _draw_rows(axes: Axes, chart: RowChart) -> None:
             axes.plot(row.value, place, "D" if row.strong else "o", color=colour, markersize=7, zorder=3)
         if row.interval:
             axes.hlines(place, *row.interval, color=colour, alpha=0.45, linewidth=2.2, zorder=2)
+        dots = [value for value, _ in row.dots if math.isfinite(value)]
+        axes.plot(dots, [place + 0.24] * len(dots), "o", color="0.45", markersize=3, zorder=2)
     axes.axhline(sum(not row.strong for row in chart.rows) - 0.5, color="0.6", linewidth=0.8)
     axes.set_xlim(*chart.horizontal)
     axes.set_ylim(len(chart.rows) - 0.5, -0.5)

@@ -169,6 +169,7 @@ class PlacedRow(NamedTuple):
     dot: float
     whisker: Range | None
     row: RowMark
+    dots: Sequence[Tick] = ()
 
 
 class RowDrawing(NamedTuple):
@@ -189,11 +190,15 @@ def row_drawing(chart: RowChart) -> RowDrawing:
     scale = Scale(*chart.horizontal, left, RIGHT)
     bottom = 12 + step * len(chart.rows)
     places = [
-        PlacedRow(name, 22 + step * number, scale(row.value), scale.interval(row.interval), row)
+        PlacedRow(name, 22 + step * number, scale(row.value), scale.interval(row.interval), row, _dots(row, scale))
         for number, (name, row) in enumerate(zip(names, chart.rows, strict=True))
     ]
     ticks = [Tick(scale(at), text) for at, text in chart.horizontal_ticks()]
     return RowDrawing(left, RIGHT, bottom, bottom + 26, ticks, places)
+
+
+def _dots(row: RowMark, scale: Scale) -> list[Tick]:
+    return [Tick(scale(value), text) for value, text in row.dots if scale.holds(value)]
 
 
 class Tile(NamedTuple):

@@ -28,6 +28,17 @@ from surgeon.results.robustness import (
     Robustness,
 )
 from surgeon.results.shift import DataShift
+from surgeon.results.study import (
+    Bounds,
+    PlannedRun,
+    RunState,
+    SeedValue,
+    Study,
+    StudyDifference,
+    StudyPlan,
+    StudyRow,
+    StudyRun,
+)
 from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
 from surgeon.results.training import Epoch, FineTuning, Measured
 
@@ -37,6 +48,7 @@ __all__ = [
     "Answers",
     "AttackCheck",
     "AugmentAffinity",
+    "Bounds",
     "Breakdown",
     "Change",
     "Choice",
@@ -64,6 +76,7 @@ __all__ = [
     "Method",
     "Mistake",
     "NetworkRobustness",
+    "PlannedRun",
     "Point",
     "PredictedImage",
     "Prediction",
@@ -71,8 +84,15 @@ __all__ = [
     "Restatement",
     "Result",
     "Robustness",
+    "RunState",
+    "SeedValue",
     "Setting",
     "Step",
+    "Study",
+    "StudyDifference",
+    "StudyPlan",
+    "StudyRow",
+    "StudyRun",
     "Sweep",
     "Target",
 ]

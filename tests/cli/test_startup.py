@@ -42,6 +42,7 @@ LIGHT = [
     ["ls", "models"],
     ["ls", "models", "resnet*"],
     *([name, "--help"] for name in COMMANDS),
+    *(["study", name, "--help"] for name in ("run", "show", "plan")),
 ]
 MISTYPED = [
     ["ls", "models", "qqqq"],
@@ -65,6 +66,7 @@ MISTYPED = [
     ["finetune", "resnet18", "--data", "digits", "-o", "x", "--tta", "flipp"],
     ["finetune", "resnet18", "--data", "digits", "-o", "x", "--augment", "cutot", "--dry-run"],
     ["recipe", "check", "flwers102"],
+    ["study", "nowhere.yaml", "-o", "x"],
 ]
 
 

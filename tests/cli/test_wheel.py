@@ -51,7 +51,7 @@ def test_it_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert f"-{surgeon.__version__}-" in wheel.name
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"surgeon", "norm_surgeon"}
-    assert not [name for name in names if {"tests", "benchmarks", "docs", "studies"} & set(Path(name).parts)]
+    assert not [name for name in names if {"tests", "benchmarks", "docs"} & set(Path(name).parts)]
     code = {
         str(path.relative_to(PROJECT)) for path in (PROJECT / "surgeon").rglob("*.py") if "assets" not in path.parts
     }

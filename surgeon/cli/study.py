@@ -1,0 +1,212 @@
+"""`surgeon study`: many runs as one resumable job, and the table that comes of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
+
+from surgeon.cli import output
+from surgeon.cli.frame import Answer, add_command, loading, tell_report
+from surgeon.core.errors import ExitCode, SurgeonError, count, listing
+from surgeon.report.wording import difference, figure, label, unit
+
+if TYPE_CHECKING:
+    from surgeon.results import Study, StudyPlan
+    from surgeon.studies.definition import Definition
+    from surgeon.studies.tasks import Task
+
+RUN = "run"
+
+
+class RunByDefault(TyperGroup):
+    """`study FILE …` is `study run FILE …`; a file that is called like a command is written ./show."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=RunByDefault,
+    no_args_is_help=True,
+    help="Run many fine-tunings as one resumable job, and compare them: `surgeon study FILE -o DIR`.",
+)
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The study, a YAML file.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
+Data = Annotated[str | None, typer.Option("--data", metavar="DATA", help="Other images than the file names.")]
+Weights = Annotated[Path | None, typer.Option("--weights", metavar="FILE", help="Other weights than the file names.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", metavar="N", min=1, help="Runs at a time. Default: as cores and memory allow."),
+]
+
+
+def add_to(parent: typer.Typer) -> None:
+    for command, name in ((run, RUN), (show, "show"), (plan, "plan")):
+        add_command(app, command, name)
+    parent.add_typer(app, name="study")
+
+
+def _load(file: Path, data: str | None, weights: Path | None) -> Definition:
+    from surgeon.studies.file import load_study
+
+    given = {"data": data, "weights": weights}
+    return load_study(file, {key: str(value) for key, value in given.items() if value is not None})
+
+
+def run(
+    file: File,
+    folder: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Runs, table, page. The same command goes on there."),
+    ],
+    jobs: Jobs = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help="A Ray cluster that shares DIR: its address, auto, or local."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Train runs afresh that were begun with other settings.")
+    ] = False,
+    data: Data = None,
+    weights: Weights = None,
+) -> Answer:
+    """Do what is missing of a study, and compare its variants."""
+    study = _load(file, data, weights)
+    with loading():
+        from surgeon.commands.study.operation import StudyRequest, failed_runs, run_study
+    total = len(study.variants) * len(study.seeds)
+    size = f"{count(len(study.variants), 'variant')} x {count(len(study.seeds), 'seed')}"
+    headline = f"[bold]{escape(study.name)}[/]: {size}"
+    with output.progress_bar() as bar:
+        result = run_study(study, StudyRequest(folder, jobs, ray, overwrite), _Terminal(bar, total, headline))
+    failure = None
+    if failed := failed_runs(result):
+        failure = SurgeonError(
+            f"{count(len(failed), 'run')} of {total} failed: {listing(failed)}.",
+            "The same command tries again.",
+            ExitCode.FAILED,
+        )
+    return Answer(result, partial(_describe, result, folder), failure)
+
+
+def show(folder: Folder) -> Answer:
+    """Show the table so far, also while the study runs."""
+    with loading():
+        from surgeon.commands.study.operation import show_study
+    result = show_study(folder)
+    return Answer(result, partial(_describe, result, None))
+
+
+def plan(
+    file: File,
+    folder: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where it has been begun, if it has.")
+    ] = None,
+    jobs: Jobs = None,
+    data: Data = None,
+    weights: Weights = None,
+) -> Answer:
+    """Say what would run, how long it would take, and how much disk."""
+    study = _load(file, data, weights)
+    with loading():
+        from surgeon.commands.study.planning import plan_study
+    result = plan_study(study, folder, jobs, lambda sentence: output.say(f"[dim]{escape(sentence)}[/]"))
+    return Answer(result, partial(_describe_plan, result))
+
+
+class _Terminal:
+    """Shows how many runs are done as a bar, and each that ends as a line."""
+
+    def __init__(self, bar: output.ProgressBar, total: int, headline: str) -> None:
+        self._bar, self._total, self._done, self._headline = bar, total, 0, headline
+
+    def began(self, task: Task) -> None:
+        self._begin()
+        self._bar("runs", self._done, self._total, f"{task.name} begun")
+
+    def ended(self, task: Task, error: str) -> None:
+        self._done += 1
+        self._bar("runs", self._done, self._total)
+        output.say(f"{escape(task.name)}  " + (f"[red]failed[/]: {escape(error)}" if error else "finished"))
+
+    def says(self, sentence: str) -> None:
+        self._begin()
+        output.say(f"[dim]{escape(sentence)}[/]")
+
+    def _begin(self) -> None:
+        """Nothing is said before it is clear that the study can begin."""
+        if self._headline:
+            output.say(self._headline)
+            self._headline = ""
+
+
+def _describe(result: Study, folder: Path | None) -> None:
+    for metric in dict.fromkeys(row.metric for row in result.rows):
+        output.show(_figures(result, metric))
+        if any(one.metric == metric for one in result.differences):
+            output.show(_differences(result, metric))
+    for run in result.runs:
+        if run.state.value != "finished":
+            output.say(f"{escape(run.name)}  {run.state.value}{f': {escape(run.remark)}' if run.remark else ''}")
+    for sentence in result.notes:
+        output.say(f"• {escape(sentence)}")
+    if folder is not None:
+        tell_report(folder, "table.csv", "seeds.csv")
+
+
+def _figures(result: Study, metric: str) -> Table:
+    from surgeon.report.study import bounds_text, deviation_text, row_name
+
+    table = Table(title=f"{label(metric)}, with 95% intervals", title_justify="left")
+    table.add_column("variant", overflow="fold")
+    for heading in ("seeds", "mean", "SD", "over seeds", "over images"):
+        table.add_column(heading, justify="right")
+    for row in (one for one in result.rows if one.metric == metric):
+        seeds = "all" if row.values[0].seed is None else str(len(row.values))
+        figures = (figure(metric, row.mean), deviation_text(metric, row.deviation))
+        intervals = (bounds_text(metric, bounds) for bounds in (row.over_seeds, row.over_images))
+        table.add_row(escape(row_name(row, result)), seeds, *figures, *intervals)
+    return table
+
+
+def _differences(result: Study, metric: str) -> Table:
+    from surgeon.report.study import change_text, row_name
+
+    title = f"{label(metric)}: differences{unit(metric) and f' in{unit(metric)}'}, corrected for {result.comparisons}"
+    table = Table(title=f"{title} comparisons", title_justify="left")
+    for heading in ("variant", "against"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("difference", "over seeds", "corrected", "over images", "corrected"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for one in (one for one in result.differences if one.metric == metric):
+        intervals = (one.over_seeds, one.family_over_seeds, one.over_images, one.family_over_images)
+        other = f", {one.baseline_evaluation}" if one.baseline_evaluation != one.evaluation else ""
+        shown = (change_text(metric, bounds) for bounds in intervals)
+        names = escape(row_name(one, result)), escape(f"{one.baseline}{other}")
+        table.add_row(*names, difference(metric, one.difference), *shown, one.verdict)
+    return table
+
+
+def _describe_plan(result: StudyPlan) -> None:
+    table = Table(title=f"{result.name}: {len(result.missing)} of {result.runs} runs are missing", title_justify="left")
+    table.add_column("run")
+    table.add_column("state")
+    for heading in ("minutes", "MB"):
+        table.add_column(heading, justify="right")
+    for run in result.missing:
+        table.add_row(escape(run.name), run.state.value, f"{run.seconds / 60:.1f}", f"{run.bytes / 1e6:.1f}")
+    output.show(table)
+    output.say(
+        f"{count(len(result.missing), 'run')} and {count(result.evaluations, 'evaluation')}: about "
+        f"{result.seconds / 60:.1f} minutes, {result.jobs} at a time (from {escape(result.measured)}); "
+        f"{result.bytes / 1e6:,.0f} MB of disk, of {result.free_bytes / 1e9:,.0f} GB that are free."
+    )

@@ -1,0 +1,116 @@
+"""What a study is: networks trained in several ways and with several seeds, evaluated and compared."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+TEST, VALIDATION = "test", "validation"
+
+
+class Evaluation(BaseModel):
+    """How finished networks are measured; without any key, as their runs have tested them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+    data: str | None = Field(None, description="Other images than those of the run.")
+    split: str | None = Field(None, description="Default: test.")
+    where: tuple[str, ...] = Field((), description="COLUMN=VALUE: only these rows of a table, as for `eval --where`.")
+    limit: int | None = Field(None, ge=1, description="Stratified subset of N images.")
+    under: tuple[str, ...] = Field(
+        (), description="Conditions, as for `eval --under`; the figure is the mean over them."
+    )
+    tta: str | None = Field(None, description="Views of each image, as for `eval --tta`.")
+    alpha: float | None = Field(None, ge=0, le=1, description="Of example-weighted layers, set after training.")
+    branch_share: float | None = Field(
+        None, alias="lambda", ge=0, le=1, description="Mix of the branches of a split network, as for `eval --lambda`."
+    )
+    ensemble: Literal["seeds", "snapshots"] | None = Field(
+        None, description="Average the logits of the networks of all seeds, or of the snapshots of each run."
+    )
+    variants: tuple[str, ...] = Field((), description="Only these; default: all that it fits.")
+
+    @property
+    def measures_anew(self) -> bool:
+        """Whether it asks for more than the logits or the figures that a run leaves anyway."""
+        asked = (self.data, self.limit, self.tta, self.alpha, self.branch_share)
+        return any(one is not None for one in asked) or bool(self.where or self.under)
+
+    @property
+    def is_own_test(self) -> bool:
+        """Whether the run's own test answers it."""
+        return not self.measures_anew and self.split in (None, TEST) and self.ensemble != "snapshots"
+
+    @property
+    def is_own_validation(self) -> bool:
+        """Whether the figures on its validation images, which the run has written down, answer it."""
+        return not self.measures_anew and self.split == VALIDATION and self.ensemble is None
+
+
+class Variant(BaseModel):
+    """One way to train, with any seed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    model: str
+    weights: str | None = None
+    pretrained: bool = True
+    data: str
+    recipe: dict[str, Any]
+    """The keys that are not as they are by default."""
+    epochs: int
+    snapshots: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides what a run does, but for its seed."""
+        return self.model_dump(mode="json", include={"model", "weights", "pretrained", "data"}) | self.recipe
+
+
+class Cell(NamedTuple):
+    """The networks of a variant, in an evaluation."""
+
+    variant: str
+    evaluation: str
+
+    def __str__(self) -> str:
+        return f"{self.variant}/{self.evaluation}"
+
+
+class Comparison(NamedTuple):
+    """A cell and the one that it is compared with."""
+
+    candidate: Cell
+    baseline: Cell
+
+
+class Definition(BaseModel):
+    """A study whose file has been checked, with every variant spelled out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    description: str = ""
+    variants: tuple[Variant, ...]
+    seeds: tuple[int, ...]
+    evaluations: dict[str, Evaluation]
+    metrics: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+    skip_bad: bool = False
+    cpus: float = 1
+    gpus: float = 0
+    memory: float | None = None
+    """Of one run, in GiB."""
+
+    def applies(self, evaluation: str, variant: Variant) -> bool:
+        """Whether networks of a variant take part in an evaluation."""
+        return applies(self.evaluations[evaluation], variant)
+
+
+def applies(evaluation: Evaluation, variant: Variant) -> bool:
+    """Whether networks of a variant take part in an evaluation: one over snapshots wants variants that have some."""
+    if evaluation.ensemble == "snapshots" and variant.snapshots < 2:
+        return False
+    return not evaluation.variants or variant.name in evaluation.variants
