@@ -71,4 +71,4 @@ def _wide_enough(model: nn.Module, device: torch.device) -> Iterator[None]:
             yield
     finally:
         if original is not None:
-            model.forward = prepared
+            model.forward = prepared  # type: ignore[assignment]
