@@ -30,6 +30,7 @@ __all__ = [
     "Copy",
     "Loss",
     "LossConfig",
+    "OnCopies",
     "Predicted",
     "Predictions",
     "ask",
