@@ -59,14 +59,18 @@ class IterativeConfig(AttackConfig):
         return SHARE_OF_EPS * self.eps if self.step is None else self.step
 
 
-def attacked(seen: Seen) -> tuple[Logits, Tensor, Tensor]:
-    """The network from pixels to logits, pixels and what is to be wrong of them: labels, or targets where given.
+def attacked(seen: Seen, *, shares: bool = False) -> tuple[Logits, Tensor, Tensor]:
+    """The network from pixels to logits, pixels and what is to be wrong of them.
 
     Pixels and labels are ordinary tensors: those that were made in inference mode take no part in a backward pass.
+
+    Args:
+        seen: The images.
+        shares: The attack also takes mixed labels, as shares of classes; without it, it gets class numbers.
     """
     if seen.network is None:
         raise SurgeonError(f"The condition {seen.name!r} attacks a network, and none was given.")
-    labels = seen.labels if seen.targets is None else seen.targets
+    labels = seen.targets if shares and seen.targets is not None else seen.labels
     pixels, labels = (tensor.clone() if tensor.is_inference() else tensor for tensor in (seen.pixels, labels))
     return seen.network, pixels, labels
 

@@ -19,4 +19,4 @@ def fgsm(config: AttackConfig, seen: Seen) -> Tensor:
     """Every pixel changed by eps in the direction that raises the loss."""
     from surgeon.conditions.attacks import ascent
 
-    return ascent.fgsm(*attacked(seen), eps=config.eps)
+    return ascent.fgsm(*attacked(seen, shares=True), eps=config.eps)

@@ -20,7 +20,7 @@ def pgd(config: IterativeConfig, seen: Seen) -> Tensor:
     from surgeon.conditions.attacks import ascent
 
     return ascent.pgd(
-        *attacked(seen),
+        *attacked(seen, shares=True),
         generators_of(seen, "pgd"),
         eps=config.eps,
         step=config.length,

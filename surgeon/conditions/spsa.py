@@ -6,7 +6,6 @@ are taken for each of up to 100 steps; the defaults here are about a thousand ti
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from surgeon.conditions.attack import IterativeConfig, attacked, generators_of
@@ -27,7 +26,7 @@ def spsa(config: SpsaConfig, seen: Seen) -> Tensor:
     from surgeon.conditions.attacks import ascent
 
     return ascent.spsa(
-        *attacked(replace(seen, targets=None)),
+        *attacked(seen),
         generators_of(seen, "spsa"),
         eps=config.eps,
         step=config.length,

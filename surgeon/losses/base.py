@@ -30,13 +30,16 @@ __all__ = [
     "Copy",
     "Loss",
     "LossConfig",
+    "OnCopies",
     "Predicted",
     "Predictions",
     "ask",
     "check_losses",
+    "expectation",
     "losses",
     "option",
     "register",
+    "wide",
 ]
 
 
@@ -74,7 +77,7 @@ class Predictions:
 
     Args:
         copies: By copy, in the order in which the network saw them.
-        labelled: The copies whose labels count, unless a term names its own.
+        labelled: The copies whose labels count.
         label_loss: The sum of the terms that compare predictions with labels, without gradient; while these
             themselves are computed, None.
     """
@@ -94,6 +97,21 @@ class Predictions:
         if len(found) == 1:
             return found[0]
         return Predicted(torch.cat([one.logits for one in found]), torch.cat([one.targets for one in found]))
+
+
+def wide(logits: Tensor) -> Tensor:
+    """In float32, unless they are wider: sums of half-precision numbers are of little worth."""
+    return logits.float() if logits.dtype.itemsize < 4 else logits
+
+
+def expectation(shares: Tensor, values: Tensor) -> Tensor:
+    """Of values (N, classes) under shares (N, classes), averaged over images; what has no share takes no part.
+
+    The logarithm of a probability of 0 is infinite, and 0 times infinity is NaN in floating point, but 0 in the limit.
+    """
+    import torch
+
+    return (shares * torch.where(shares > 0, values, 0)).sum() / len(shares)
 
 
 class LossConfig(Options):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surgeon.losses.base import Copies, OnCopies, Predictions, option, register
+from surgeon.losses.base import Copies, OnCopies, Predictions, expectation, option, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,5 +22,4 @@ class ConfidencePenaltyConfig(OnCopies):
 def confidence_penalty(config: ConfidencePenaltyConfig, predictions: Predictions) -> Tensor:
     """Minus beta times the entropy of predictions, so that sure ones cost."""
     logs = predictions.over(config.named_copies() or predictions.labelled).logits.log_softmax(1)
-    # Below this a probability is 0 in any precision, and 0 times infinity is NaN.
-    return config.beta * (logs.exp() * logs.clamp_min(-1e4)).sum(1).mean()
+    return config.beta * expectation(logs.exp(), logs)

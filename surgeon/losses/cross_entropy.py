@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from surgeon.losses.base import Copies, OnCopies, Predictions, option, register
+from surgeon.losses.base import Copies, OnCopies, Predictions, expectation, option, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,10 +30,8 @@ class CrossEntropyConfig(OnCopies):
 @register("cross-entropy", paper="Szegedy et al., CVPR 2016", config=CrossEntropyConfig, on_labels=True)
 def cross_entropy(config: CrossEntropyConfig, predictions: Predictions) -> Tensor:
     """Cross-entropy with the labels, mixed where examples were mixed; with label smoothing if asked for."""
-    import torch.nn.functional as F
-
     found = predictions.over(config.named_copies() or predictions.labelled)
-    return F.cross_entropy(found.logits, smoothed(found.targets, config.smoothing, config.spread))
+    return -expectation(smoothed(found.targets, config.smoothing, config.spread), found.logits.log_softmax(1))
 
 
 def smoothed(targets: Tensor, smoothing: float, spread: str) -> Tensor:

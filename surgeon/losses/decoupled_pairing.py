@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surgeon.losses.base import Copy, LossConfig, Predictions, option, register
+from surgeon.losses.base import Copy, LossConfig, Predictions, expectation, option, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,8 +29,9 @@ def decoupled_pairing(config: DecoupledPairingConfig, predictions: Predictions) 
     import torch
 
     weak, adversarial = (predictions[copy].logits.log_softmax(1) for copy in (Copy.WEAK, Copy.ADVERSARIAL))
-    distance = -(weak.exp() * adversarial).sum(1).mean()
+    distance = -expectation(weak.exp(), adversarial)
     assert predictions.label_loss is not None
-    # Only a factor: its gradient would undo the pairing. Where both predictions are certain and equal it is 0 / 0.
-    scale = predictions.label_loss / distance.detach().clamp_min(torch.finfo(distance.dtype).tiny)
+    # Only a factor: its gradient would undo the pairing. Where both predictions are certain and equal it is 0 / 0, and
+    # what is left of a distance below the precision of probabilities is rounding, which must not be blown up.
+    scale = predictions.label_loss / distance.detach().clamp_min(torch.finfo(distance.dtype).eps)
     return config.ratio * scale * distance

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from surgeon.losses.base import Copy, LossConfig, Predictions, option, register
+from surgeon.losses.base import Copy, LossConfig, Predictions, option, register, wide
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,14 +38,14 @@ def jensen_shannon(logits: Sequence[Tensor]) -> Tensor:
     """How far several predictions (N, classes) for the same images are apart.
 
     The Jensen-Shannon divergence: the mean divergence of each prediction from their average, averaged over the images;
-    between 0 and the logarithm of the number of predictions. It is computed in log space and float32. AugMix adds 12
-    times this of the clean image and two augmentations to the cross-entropy of the clean one.
+    between 0 and the logarithm of the number of predictions. It is computed in log space, in float32 or wider. AugMix
+    adds 12 times this of the clean image and two augmentations to the cross-entropy of the clean one.
     """
     import torch
 
     if len(logits) < 2:
         raise ValueError(f"A divergence needs two predictions or more, not {len(logits)}")
     # A class that is impossible (a logit of -inf) counts as very improbable: zero times infinity is no number.
-    logs = torch.stack([one.float().log_softmax(dim=-1).clamp_min(LEAST_LOG_PROBABILITY) for one in logits])
+    logs = torch.stack([wide(one).log_softmax(dim=-1).clamp_min(LEAST_LOG_PROBABILITY) for one in logits])
     average = logs.logsumexp(dim=0) - math.log(len(logits))
     return (logs.exp() * (logs - average)).sum(dim=-1).mean()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surgeon.losses.base import Copy, LossConfig, Predictions, option, register
+from surgeon.losses.base import Copy, LossConfig, Predictions, expectation, option, register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,5 @@ class TradesConfig(LossConfig):
 )
 def trades(config: TradesConfig, predictions: Predictions) -> Tensor:
     """beta times the divergence of the prediction for the adversarial copy from that for the image itself."""
-    import torch.nn.functional as F
-
     weak, adversarial = (predictions[copy].logits.log_softmax(1) for copy in (Copy.WEAK, Copy.ADVERSARIAL))
-    return config.beta * F.kl_div(adversarial, weak, reduction="batchmean", log_target=True)
+    return config.beta * expectation(weak.exp(), weak - adversarial)

@@ -45,7 +45,7 @@ class TrainingAttack:
         with (
             attacked(self.model, self.preprocessing, images.device) as network,
             branch(self.model, Branch.AUXILIARY) if self.auxiliary else nullcontext(),
-            _wide_enough(images.device),
+            _wide_enough(self.model, images.device),
         ):
             if self.predictions:
                 with torch.no_grad():
@@ -55,8 +55,20 @@ class TrainingAttack:
 
 
 @contextmanager
-def _wide_enough(device: torch.device) -> Iterator[None]:
-    """Gradients with respect to images would underflow in float16, where no scaler looks after them."""
-    narrow = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) is torch.float16
-    with torch.autocast(device.type, enabled=False) if narrow else nullcontext():
+def _wide_enough(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Gradients with respect to images would underflow in float16, where no scaler looks after them.
+
+    accelerate puts an autocast of its own around the forward of a network that it has prepared, and keeps the original.
+    """
+    if not (torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) is torch.float16):
         yield
+        return
+    prepared, original = (vars(model).get(name) for name in ("forward", "_original_forward"))
+    try:
+        if original is not None:
+            model.forward = original
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        if original is not None:
+            model.forward = prepared  # type: ignore[assignment]

@@ -33,7 +33,7 @@ class Copies:
         augmentations: How each copy is made that is decoded, in this order.
         attack: Makes the adversarial copies, out of weak ones.
         seen: The copies that the network sees, in this order: those for the main branch first.
-        labelled: Those whose labels count, unless a term names its own.
+        labelled: Those whose labels count.
         branches: Whether the second half of them takes the auxiliary branch.
     """
 
@@ -54,8 +54,8 @@ def plan_copies(recipe: Recipe, model: nn.Module, preprocessing: Preprocessing, 
             "With attack they take the main branch, with strong the auxiliary one: give one of them.",
         )
     takes_auxiliary = Copy.STRONG if strong is None else Copy.ADVERSARIAL
-    labelled = (*_labelled(terms, recipe.attack is not None), *((takes_auxiliary,) if branches else ()))
-    needed = _needed(terms, labelled)
+    labelled = _labelled(terms, recipe.attack is not None, takes_auxiliary if branches else None)
+    needed = {*labelled, *(copy for term in terms for copy in term.copies)}
     auxiliary = [takes_auxiliary] if branches and takes_auxiliary in needed else []
     seen = (*(copy for copy in Copy if copy in needed and copy not in auxiliary), *auxiliary)
     spec = recipe.attack or strong
@@ -74,8 +74,11 @@ def plan_copies(recipe: Recipe, model: nn.Module, preprocessing: Preprocessing, 
     return Copies(augmentations, seen, labelled, attack, bool(auxiliary))
 
 
-def _labelled(terms: Sequence[Asked], attacked: bool) -> tuple[Copy, ...]:
-    """The copies of the main branch whose labels count by default."""
+def _labelled(terms: Sequence[Asked], attacked: bool, auxiliary: Copy | None) -> tuple[Copy, ...]:
+    """The copies whose labels count: those that terms name, or one for each branch."""
+    named = {copy for term in terms if term.loss.on_labels for copy in term.config.named_copies()}
+    if named:
+        return tuple(copy for copy in Copy if copy in named)
     wishes = {term.loss.labels_on: term.loss.name for term in terms if term.loss.labels_on is not None}
     if len(wishes) > 1:
         names = listing(wishes.values())
@@ -83,15 +86,8 @@ def _labelled(terms: Sequence[Asked], attacked: bool) -> tuple[Copy, ...]:
             f"{names} disagree on the copies whose labels count.", "Name them: --loss cross-entropy:on=weak, say."
         )
     default = Copy.ADVERSARIAL if attacked else Copy.WEAK
-    return (next((copy for copy in wishes if copy is not None), default),)
-
-
-def _needed(terms: Sequence[Asked], labelled: Sequence[Copy]) -> set[Copy]:
-    """All that some term looks at."""
-    needed = {copy for term in terms for copy in term.copies}
-    if any(term.loss.on_labels and not term.config.named_copies() for term in terms):
-        needed |= set(labelled)
-    return needed
+    main = next((copy for copy in wishes if copy is not None), default)
+    return (main,) if auxiliary is None else (main, auxiliary)
 
 
 def _check_seen(terms: Sequence[Asked], seen: Sequence[Copy], auxiliary: Sequence[Copy], attacked: bool) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from surgeon.layers.router import Branch
 from surgeon.layers.units import TrainingUnit, training_units
-from surgeon.losses.base import Asked, Copy, Predicted, Predictions
+from surgeon.losses.base import Asked, Copy, Predicted, Predictions, wide
 from surgeon.surgery.branches import branch
 from surgeon.training.copies import Copies, keep_apart
 
@@ -76,10 +76,9 @@ class Objective:
         goal = torch.cat(goals)
         for unit in self._units:
             goal = unit.mix_targets(goal)
-        wide = logits.float() if logits.dtype.itemsize < 4 else logits
-        parts = map(Predicted, wide.chunk(len(images)), goal.chunk(len(images)))
+        parts = map(Predicted, wide(logits).chunk(len(images)), goal.chunk(len(images)))
         predictions = Predictions(dict(zip(self.copies.seen, parts, strict=True)), self.copies.labelled)
-        counted = self._counted(predictions)
+        counted = predictions.over(self.copies.labelled)
         correct = (counted.logits.argmax(1) == counted.targets.argmax(1)).sum()
         return Outcome(total(self.terms, predictions), correct, len(counted.logits))
 
@@ -108,11 +107,6 @@ class Objective:
         partners = told[-1] if one_decoded and told else torch.randperm(examples, generator=generator)
         for unit in self._units:
             unit.take_partners(keep_apart(partners, copies))
-
-    def _counted(self, predictions: Predictions) -> Predicted:
-        """What accuracy in training is about."""
-        named = [copy for term in self.terms if term.loss.on_labels for copy in term.config.named_copies()]
-        return predictions.over(named or predictions.labelled)
 
     @property
     def _units(self) -> list[TrainingUnit]:

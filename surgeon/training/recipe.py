@@ -32,6 +32,9 @@ from surgeon.training.keys import (
 SHIPPED = Path(__file__).parents[1] / "assets" / "recipes"
 MOST_RECIPE_BYTES, MOST_RECIPE_VALUES = 1 << 18, 10_000
 MOST_PROBLEMS = 20
+NO_TRUTH = "true and false are no values of this key"
+SHORT_FORMS = {"label_smoothing": ("cross-entropy", "smoothing"), "consistency": ("jensen-shannon", "weight")}
+"""Keys that are short for an option of a term of the loss."""
 
 
 def key(default: Any, help: str, **constraints: Any) -> Any:
@@ -116,7 +119,7 @@ class Recipe(BaseModel):
     def _no_truth_among_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """In Python true is 1, but `epochs: true` is a mistake."""
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation != bool | None:
-            raise ValueError("true and false are no values of this key")
+            raise ValueError(NO_TRUTH)
         return value
 
     @property
@@ -191,7 +194,7 @@ def header_of(path: Path) -> Header:
 def load_recipe(name: str | None, changes: Mapping[str, Any] | None = None) -> Recipe:
     """A recipe with some keys changed; without a name, the defaults."""
     content = read_yaml(find_recipe(name)) if name is not None else {}
-    return check_recipe({**content, **(changes or {})}, name or "the options")
+    return check_recipe(content, name or "the options", changes)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -215,38 +218,20 @@ def recipe_text(path: Path) -> str:
         raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: it is no UTF-8 text ({error}).") from None
 
 
-def spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's short forms replaced by the terms of the loss that they stand for."""
-    from surgeon.losses.base import losses
-
-    content = dict(content)
-    smoothing, consistency = content.pop("label_smoothing", None), content.pop("consistency", None)
-    loss = content.get("loss", ())
-    specs = [loss] if isinstance(loss, str) else list(loss) if isinstance(loss, list | tuple) else None
-    if specs is None or not (smoothing or consistency):
-        return content
-    if smoothing:
-        smooth = [spec for spec in specs if "smoothing" in losses[parse_spec(str(spec))[0]].config.model_fields]
-        name, options = parse_spec(str(smooth[0])) if smooth else ("cross-entropy", {})
-        options = {**options, "smoothing": str(smoothing)}
-        new = f"{name}:{','.join('='.join(pair) for pair in options.items())}"
-        specs = [new, *specs] if not smooth else [new if spec == smooth[0] else spec for spec in specs]
-    if consistency:  # the older spelling
-        specs.append(f"jensen-shannon:weight={consistency}")
-    return {**content, "loss": specs}
-
-
-def check_recipe(content: Mapping[str, Any], name: str) -> Recipe:
-    """A recipe, or everything that is wrong with it at once."""
-    content = spelled_out(content)
-    problems: list[str] = []
+def check_recipe(content: Mapping[str, Any], name: str, changes: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe with some keys changed, or everything that is wrong with it at once."""
+    content, problems = spelled_out(content)
+    if changes is not None:
+        changed, wrong_changes = spelled_out(changes, content.get("loss", ()))
+        content, problems = {**content, **changed}, [*problems, *wrong_changes]
     more, wrong = 0, set[str]()
     try:
         recipe = Recipe.model_validate(dict(content))
     except ValidationError as error:
         found = error.errors()
-        problems += [_problem(details) for details in found[:MOST_PROBLEMS]]
-        more = len(found) - len(problems)
+        told = [_problem(details) for details in found[:MOST_PROBLEMS]]
+        more = len(found) - len(told)
+        problems += told
         wrong = {str(details["loc"][0]) for details in found}
         recipe = Recipe.model_validate({key: value for key, value in content.items() if str(key) not in wrong})
     problems += [sentence for keys, sentence in recipe.contradictions() if not keys & wrong]
@@ -259,10 +244,67 @@ def check_recipe(content: Mapping[str, Any], name: str) -> Recipe:
     return recipe
 
 
+def spelled_out(content: Mapping[str, Any], before: Any = ()) -> tuple[dict[str, Any], list[str]]:
+    """The keys that are short for an option of a term of the loss, as that term; and what is wrong with them.
+
+    Args:
+        content: Keys and values, not yet checked.
+        before: The loss that is changed, if `content` has none of its own.
+    """
+    from surgeon.losses.base import losses
+
+    content, problems = dict(content), []
+    for key, (term, option) in SHORT_FORMS.items():
+        if key not in content:
+            continue
+        value, loss = content.pop(key), content.get("loss", before)
+        try:
+            if isinstance(value, bool):
+                raise SurgeonError(NO_TRUTH)
+            number = getattr(losses[term].configure({option: value}), option)
+            specs = _with_option(loss, term, option, number, replaces="loss" not in content)
+        except SurgeonError as error:
+            problems.append(f"{key}={shortened(value)}: {error.message.rstrip('.')}")
+            continue
+        if specs != loss:
+            content["loss"] = specs
+    return content, problems
+
+
+def _with_option(loss: Any, term: str, option: str, number: float, replaces: bool) -> Any:
+    """The specs of a loss with an option of a term set, of which 0 asks for nothing; what is no loss stays as it is."""
+    specs = [loss] if isinstance(loss, str) else loss
+    if not isinstance(specs, list | tuple) or not all(isinstance(spec, str) for spec in specs):
+        return loss
+    for place, spec in enumerate(specs):
+        try:
+            name, options = parse_spec(spec)
+            said = float(options.get(option, number))
+        except (SurgeonError, ValueError):  # which is told of the loss itself
+            continue
+        if not _takes(name, term, option):
+            continue
+        if said != number and not replaces:
+            raise SurgeonError(f"the loss {spec!r} says something else")
+        chosen = ",".join(f"{key}={value}" for key, value in {**options, option: number}.items())
+        return [*specs[:place], f"{name}:{chosen}", *specs[place + 1 :]]
+    return [f"{term}:{option}={number}", *specs] if number else loss
+
+
+def _takes(name: str, term: str, option: str) -> bool:
+    """Whether a loss is the term, or stands for it and others, and has the option."""
+    from surgeon.losses.base import losses
+
+    if name not in losses or option not in losses[name].config.model_fields:
+        return False
+    stands_for = losses[name].stands_for(losses[name].config())
+    return term in (name, *(parse_spec(spec)[0] for spec in stands_for))
+
+
 def _problem(details: Any) -> str:
     where = str(details["loc"][0])
     if details["type"] == "extra_forbidden":
-        hint = did_you_mean(where, Recipe.model_fields)
+        hint = did_you_mean(where, [*Recipe.model_fields, *SHORT_FORMS])
         return f"there is no key {shortened(where)}" + (f" ({hint.rstrip('.?').lower()}?)" if hint else "")
     message = details["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
     return f"{where}={shortened(details['input'])}: {message}"

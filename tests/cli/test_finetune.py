@@ -181,7 +181,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("place", ["loop.save_state", "finishing.run_sweep", "finishing.run_test", "write_report"])
+@pytest.mark.parametrize("place", ["loop.save_state", "finishing.run_sweep", "finishing.run_test", "write_run_report"])
 def test_a_run_that_dies_between_its_stages_ends_alike(
     place: str, tmp_path: Path, swept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +195,7 @@ def test_a_run_that_dies_between_its_stages_ends_alike(
 
     def dying(*arguments: Any, **options: Any) -> Any:
         calls.append(name)
-        if len(calls) == (1 if name in ("save_state", "write_report") else 2) or name == "run_test":
+        if len(calls) == (1 if name in ("save_state", "write_run_report") else 2) or name == "run_test":
             raise OSError("the power is gone")
         return whole(*arguments, **options)
 

@@ -17,15 +17,17 @@ from safetensors.torch import load_file
 from torch import nn
 
 from surgeon.augment.base import augments
-from surgeon.augment.pipeline import build_augmentation
+from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.checkpoint import open_model
 from surgeon.inserts import inserts
+from surgeon.losses.base import Copy, ask
 from surgeon.models.sources import Preprocessing
 from surgeon.norms import norms
 from surgeon.surgery.apply import convert
 from surgeon.surgery.inspect import inspect_model
+from surgeon.training.copies import Copies
 from surgeon.training.loop import Trainer
-from surgeon.training.objective import Objective
+from surgeon.training.objective import Draws, Given, Objective
 from tests.cli.running import document, done, invoke, operations, refusal
 from tests.helpers import SmallResNet, randn
 from tests.unit.training.test_objective import NOTHING
@@ -166,9 +168,14 @@ def with_swap() -> tuple[nn.Module, Any]:
     return model, unit.train()
 
 
+def loss_of(model: nn.Module, augmentation: Augmentation, generator: torch.Generator) -> torch.Tensor:
+    objective = Objective(model, ask(()), Copies({Copy.WEAK: augmentation}), 4)
+    return objective(model, Given((IMAGES,), LABELS, torch.arange(6)), Draws(generator)).loss
+
+
 def test_their_unit_mixes_the_targets() -> None:
     model, unit = with_swap()
-    loss = Objective(model, (NOTHING,), 4)(model, (IMAGES,), LABELS, True, torch.Generator()).loss
+    loss = loss_of(model, NOTHING, torch.Generator())
     assert sorted(unit.last.tolist()) == list(range(6))
     plain = F.cross_entropy(model.eval()(IMAGES), LABELS)
     torch.testing.assert_close(loss, plain)  # features and labels are swapped alike
@@ -179,7 +186,7 @@ def test_their_unit_takes_the_partners_of_their_mix() -> None:
         ["their-stripes"], Preprocessing(input_size=(3, 8, 8), mean=(0.5,) * 3, std=(0.5,) * 3)
     )
     model, unit = with_swap()
-    Objective(model, (augmentation,), 4)(model, (IMAGES,), LABELS, True, torch.Generator().manual_seed(3))
+    loss_of(model, augmentation, torch.Generator().manual_seed(3))
     (stripes,) = augmentation.mixing
     mixed = stripes.mixed(IMAGES, torch.Generator().manual_seed(3))  # type: ignore[attr-defined]
     assert torch.equal(unit.last, mixed.permutation)
@@ -188,7 +195,7 @@ def test_their_unit_takes_the_partners_of_their_mix() -> None:
 def test_their_unit_draws_by_the_number_of_the_step() -> None:
     model, unit = with_swap()
     trainer: Any = SimpleNamespace(
-        model=model, step=4, recipe=SimpleNamespace(seed=7), processes=SimpleNamespace(rank=0)
+        model=model, step=4, recipe=SimpleNamespace(seed=7), processes=SimpleNamespace(rank=0), _mixing=True
     )
     drawn = []
     for _ in range(2):

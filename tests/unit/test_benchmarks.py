@@ -117,6 +117,12 @@ def test_ghost_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert "ghost:size=16" in ran(module, capsys)
 
 
+def test_pgd_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = {"NETWORKS": (("cifar-resnet8", 32, 4, 1), ("mobilenetv3_small_050", 32, 4, 1)), "STEPS": (1, 2)}
+    printed = ran(script("pgd_training", monkeypatch, **sizes), capsys)
+    assert printed.count("of 3 plain steps (at most 1.05:") == 2
+
+
 def test_training_cost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     module = script("training_cost", monkeypatch, BATCH=16, SIZE=8, ROUNDS=1)
     assert "selfnorm" in ran(module, capsys)

@@ -170,7 +170,7 @@ class Run:
             optimizer=optimizer,
             schedule=Schedule(optimizer, recipe, self.steps_per_epoch * recipe.epochs),
             rates=Rates(optimizer, network.head_parameters(model)),
-            accelerator=_accelerator(self.device, self.precision, self.request, model),
+            accelerator=_accelerator(self.device, self.precision, self.request, self._leaves_parameters_out),
             processes=self.processes,
             recipe=recipe,
             train=self.splits.train,
@@ -214,6 +214,12 @@ class Run:
     @property
     def has_branches(self) -> bool:
         return bool(network.branch_augments(self.loaded.model))
+
+    @property
+    def _leaves_parameters_out(self) -> bool:
+        """Auxiliary classifiers, as Inception networks have them, take no part in the loss; a branch may not either."""
+        one_branch_unused = self.has_branches and not self.copies.branches
+        return one_branch_unused or bool(getattr(self.loaded.model, "aux_logits", False))
 
     def _validation_batches(self, skip_bad: bool) -> Batches:
         images, workers = self.splits.validation, self.request.inference.workers
@@ -279,7 +285,7 @@ def _average_of(model: nn.Module, recipe: Recipe) -> Any:
     return ModelEmaV3(model, decay=recipe.ema, use_warmup=True)
 
 
-def _accelerator(device: torch.device, precision: Precision, request: FinetuneRequest, model: nn.Module) -> Any:
+def _accelerator(device: torch.device, precision: Precision, request: FinetuneRequest, leaves_out: bool) -> Any:
     from accelerate import Accelerator
     from accelerate.utils import DistributedDataParallelKwargs
 
@@ -293,8 +299,7 @@ def _accelerator(device: torch.device, precision: Precision, request: FinetuneRe
             DistributedDataParallelKwargs(
                 # Every process keeps the statistics of its own images; they are averaged at the end of an epoch.
                 broadcast_buffers=False,
-                # Auxiliary classifiers, as Inception networks have them, take no part in the loss.
-                find_unused_parameters=bool(getattr(model, "aux_logits", False)),
+                find_unused_parameters=leaves_out,
             )
         ],
     )

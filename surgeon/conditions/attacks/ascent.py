@@ -106,9 +106,16 @@ def first_gradient(logits: Logits, pixels: Tensor, labels: Tensor) -> Tensor:
 
 
 def check_gradients(logits: Logits, size: Sequence[int], device: torch.device) -> None:
-    """Refuse a network whose gradients are 0 even for images of noise."""
+    """Refuse a network whose gradients are 0 even for images of noise, though it does not say the same of all images.
+
+    A network whose head is still all zeros, as some begin training, says the same: there is nothing to find.
+    """
     noise = torch.rand((2, *size), generator=Generator().manual_seed(0)).to(device)
-    if not gradient(logits, noise, torch.zeros(len(noise), dtype=torch.int64)).any():
+    if gradient(logits, noise, torch.zeros(len(noise), dtype=torch.int64)).any():
+        return
+    with torch.no_grad():
+        first, second = logits(noise)
+    if not torch.equal(first, second):
         raise _without_gradients()
 
 

@@ -1,0 +1,81 @@
+"""A training step on PGD's images against plain steps: k steps of the attack are k passes, the update is one more.
+
+Both are steps of the trainer's objective, forward and backward, without decoding and without the optimiser. The passes
+of an attack need no gradients of weights, so a step on attacked images could be cheaper than k + 1 plain ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import torch
+from timing import best_times
+
+from surgeon.augment.pipeline import Augmentation
+from surgeon.cli.host import keep_heap
+from surgeon.losses.base import Copy, ask
+from surgeon.models.sources import Preprocessing, load_model
+from surgeon.training.copies import Copies, plan_copies
+from surgeon.training.network import memory_format
+from surgeon.training.objective import Draws, Given, Objective
+from surgeon.training.recipe import check_recipe
+
+NETWORKS = (("cifar-resnet20", 32, 64, 8), ("mobilenetv3_small_100", 64, 64, 8))
+"""Name, pixels, images in a batch, rounds; the second has depthwise convolutions."""
+STEPS, LIMIT = (1, 3, 7), 1.05
+NOTHING = Augmentation(geometry=lambda image: image)
+
+
+def step_of(objective: Objective, images: torch.Tensor, labels: torch.Tensor) -> Callable[[], None]:
+    """Forward and backward; gradients do not add up."""
+    given = Given((images,), labels, torch.arange(len(labels)))
+
+    def step() -> None:
+        objective.model.zero_grad(set_to_none=True)
+        objective(objective.model, given, Draws(torch.Generator().manual_seed(0))).loss.backward()
+
+    return step
+
+
+def kept(name: str, size: int, batch: int, rounds: int) -> bool:
+    """Whether the limit is kept with all numbers of steps."""
+    model = load_model(name, pretrained=False).model.train()
+    form = memory_format(model)
+    model.to(memory_format=form)
+    torch.manual_seed(0)
+    images = torch.randn(batch, 3, size, size).contiguous(memory_format=form)
+    labels = torch.randint(10, (batch,))
+    preprocessing = Preprocessing(input_size=(3, size, size), mean=(0.5,) * 3, std=(0.25,) * 3)
+    classes = model(images[:2]).shape[1]
+    plain = Objective(model, ask(()), Copies({Copy.WEAK: NOTHING}), classes)
+    steps = {"a plain step": step_of(plain, images, labels)}
+    for number in STEPS:
+        recipe = check_recipe({"attack": f"pgd:steps={number}"}, "the benchmark")
+        copies = plan_copies(recipe, model, preprocessing, branches=False)
+        objective = Objective(model, ask(recipe.loss), copies, classes)
+        steps[f"{number} steps of PGD and an update"] = step_of(objective, images, labels)
+    seconds = best_times(steps, rounds)
+    base, *others = seconds.values()
+    print(f"{name}, {size} px, batch {batch}, {torch.get_num_threads()} threads: forward and backward")
+    print(f"  {'a plain step':<34}{1000 * base:10.1f} ms")
+    fine = True
+    for number, value in zip(STEPS, others, strict=True):
+        share = value / base / (number + 1)
+        fine &= share <= LIMIT
+        verdict = "ok" if share <= LIMIT else "MISSED"
+        print(
+            f"  {f'PGD with {number} steps, and an update':<34}{1000 * value:10.1f} ms  {value / base:5.2f}x  "
+            f"{share:.3f} of {number + 1} plain steps (at most {LIMIT:.2f}: {verdict})"
+        )
+    return fine
+
+
+def main() -> int:
+    keep_heap()
+    verdicts = [kept(*network) for network in NETWORKS]
+    return 0 if all(verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
