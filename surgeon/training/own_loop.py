@@ -31,9 +31,9 @@ class TrainingLoss:
     @property
     def copies(self) -> tuple[str, ...]:
         """The copies of a batch that it needs."""
-        needed = {copy for term in self.terms for copy in term.copies}
-        if self._counts_labelled:
-            needed.add(self._chosen_by_a_term or (Copy.ADVERSARIAL if Copy.ADVERSARIAL in needed else Copy.WEAK))
+        needed = self._needed
+        main = Copy.ADVERSARIAL if Copy.ADVERSARIAL in needed else Copy.WEAK
+        needed = needed | set(self._chosen_by_terms or (main,))
         return tuple(copy.value for copy in Copy if copy in needed)
 
     def __call__(self, logits: Tensor | Mapping[str, Tensor], targets: Tensor | Mapping[str, Tensor]) -> Tensor:
@@ -61,13 +61,15 @@ class TrainingLoss:
         return " + ".join(term.name for term in self.terms)
 
     @property
-    def _counts_labelled(self) -> bool:
-        """Whether a term looks at the labels of those copies that are labelled by default."""
-        return any(term.loss.on_labels and not term.config.named_copies() for term in self.terms)
+    def _needed(self) -> set[Copy]:
+        return {copy for term in self.terms for copy in term.copies}
 
     @property
-    def _chosen_by_a_term(self) -> Copy | None:
-        return next((term.loss.labels_on for term in self.terms if term.loss.labels_on is not None), None)
+    def _chosen_by_terms(self) -> tuple[Copy, ...]:
+        """The copies whose labels count, where terms name them."""
+        named = {copy for term in self.terms if term.loss.on_labels for copy in term.config.named_copies()}
+        wishes = {term.loss.labels_on for term in self.terms if term.loss.labels_on is not None}
+        return tuple(copy for copy in Copy if copy in (named or wishes))
 
     def _named(self, logits: Tensor | Mapping[str, Tensor]) -> dict[Copy, Tensor]:
         needed = self.copies
@@ -83,8 +85,7 @@ class TrainingLoss:
                 f"There is no copy {unknown[0]!r}.", did_you_mean(unknown[0], Copy) or f"Name {listing(Copy, 'or')}."
             )
         found = {copy: logits[copy.value] for copy in Copy if copy.value in logits}
-        labelled = set(self._labelled(found)) if self._counts_labelled else set()
-        asked_for = {copy for term in self.terms for copy in term.copies} | labelled
+        asked_for = self._needed | set(self._labelled(found))
         if missing := [copy for copy in Copy if copy in asked_for and copy not in found]:
             raise SurgeonError(
                 f"The loss {self} needs predictions for {listing(needed)} copies, and there are none for "
@@ -93,10 +94,11 @@ class TrainingLoss:
         return found
 
     def _labelled(self, given: Mapping[Copy, Tensor]) -> tuple[Copy, ...]:
-        """As in `surgeon finetune`: what a term chooses, else adversarial copies, else weak; and strong ones."""
-        default = next((copy for copy in (Copy.ADVERSARIAL, Copy.WEAK) if copy in given), next(iter(given), Copy.WEAK))
-        main = self._chosen_by_a_term or default
-        return tuple(dict.fromkeys((main, *((Copy.STRONG,) if Copy.STRONG in given else ()))))
+        """As in `surgeon finetune`: what terms choose, else adversarial copies, else weak, and with them strong ones."""
+        if self._chosen_by_terms:
+            return self._chosen_by_terms
+        main = next((copy for copy in (Copy.ADVERSARIAL, Copy.WEAK) if copy in given), Copy.WEAK)
+        return (main, Copy.STRONG) if Copy.STRONG in given else (main,)
 
 
 def loss(*specs: str) -> TrainingLoss:
@@ -117,7 +119,8 @@ def loss(*specs: str) -> TrainingLoss:
     """
     terms = tuple(ask(specs))
     wishes = {term.loss.labels_on: term.loss.name for term in terms if term.loss.labels_on is not None}
-    if len(wishes) > 1:
+    named = any(term.loss.on_labels and term.config.named_copies() for term in terms)
+    if len(wishes) > 1 and not named:
         raise SurgeonError(
             f"{listing(wishes.values())} disagree on the copies whose labels count.",
             'Name them: "cross-entropy:on=weak", say.',

@@ -167,6 +167,8 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
 def test_terms_that_disagree_are_refused() -> None:
     with pytest.raises(SurgeonError, match="trades and jensen-shannon disagree"):
         surgeon.loss("trades", "jensen-shannon")
+    named = surgeon.loss("trades", "jensen-shannon", "cross-entropy:on=weak")
+    assert named.copies == ("clean", "weak", "second", "adversarial")
 
 
 def linear(weight: Tensor) -> nn.Module:
