@@ -82,7 +82,7 @@ def finetune(
         typer.Option(
             "--strong",
             metavar="SPEC",
-            help="For the copies that take the auxiliary branch (--bn split): augmentations, or an attack: pgd:steps=5.",
+            help="For copies that take the auxiliary branch (--bn split): augmentations, or an attack, pgd:steps=5.",
             rich_help_panel=REWRITING,
             autocompletion=completion.previewed,
         ),

@@ -94,7 +94,7 @@ class TrainingLoss:
         return found
 
     def _labelled(self, given: Mapping[Copy, Tensor]) -> tuple[Copy, ...]:
-        """As in `surgeon finetune`: what terms choose, else adversarial copies, else weak, and with them strong ones."""
+        """As in `surgeon finetune`: what terms choose, else adversarial or weak copies, and strong ones."""
         if self._chosen_by_terms:
             return self._chosen_by_terms
         main = next((copy for copy in (Copy.ADVERSARIAL, Copy.WEAK) if copy in given), Copy.WEAK)
