@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from surgeon.surgery.gates import gate_usage
     from surgeon.surgery.inspect import inspect_model
     from surgeon.surgery.shift import measure_shift
+    from surgeon.training.own_loop import attack, loss
 
 __version__ = VERSION
 
 __all__ = [
     "CutMix",
     "SurgeonError",
+    "attack",
     "branch",
     "collect_statistics",
     "convert",
@@ -48,6 +50,7 @@ __all__ = [
     "gate_usage",
     "inspect_model",
     "load",
+    "loss",
     "measure_shift",
     "merge_branches",
     "mix_branches",
@@ -63,6 +66,7 @@ __all__ = [
 _HOMES = {
     "CutMix": "surgeon.inserts.moex.loss",
     "SurgeonError": "surgeon.core.errors",
+    "attack": "surgeon.training.own_loop",
     "branch": "surgeon.surgery.branches",
     "collect_statistics": "surgeon.surgery.collect",
     "convert": "surgeon.surgery.apply",
@@ -74,6 +78,7 @@ _HOMES = {
     "gate_usage": "surgeon.surgery.gates",
     "inspect_model": "surgeon.surgery.inspect",
     "load": "surgeon.checkpoint.reading",
+    "loss": "surgeon.training.own_loop",
     "measure_shift": "surgeon.surgery.shift",
     "merge_branches": "surgeon.surgery.branches",
     "mix_branches": "surgeon.surgery.branches",

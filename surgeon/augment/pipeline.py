@@ -2,11 +2,12 @@
 
 Whatever the order in which they are named, they run in the order that their kinds have: the crop,
 then what works on single images, then what works on batches. Among the same kind the order is kept.
-`"vh-mixup|cutmix"` takes one of them for each batch, at random.
+`"vh-mixup|cutmix"` takes one of them for each batch, at random, and `"randaugment|augmix|none"` one for each image.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from surgeon.core.errors import SurgeonError, listing
 from surgeon.core.specs import parse_spec
 
 if TYPE_CHECKING:
+    from PIL import Image
     from torch import Generator, Tensor
 
     from surgeon.models.sources import Preprocessing
@@ -57,10 +59,10 @@ def build_augmentation(specs: Sequence[str], preprocessing: Preprocessing, crop:
     from surgeon.augment.geometry import evaluation_geometry
 
     made: dict[Kind, list[Any]] = {kind: [] for kind in Kind}
-    for kind, operation in _operations(specs, preprocessing):
-        made[kind].append(operation)
+    for one in _operations(specs, preprocessing):
+        made[one.kind].append(one.operation)
     if crop is not None and not made[Kind.GEOMETRY]:
-        made[Kind.GEOMETRY] = [operation for _, operation in _operations([crop], preprocessing)]
+        made[Kind.GEOMETRY] = [one.operation for one in _operations([crop], preprocessing)]
     if len(made[Kind.GEOMETRY]) > 1:
         raise SurgeonError("Only one augmentation can choose the crop.", f"Given: {listing(specs)}.")
     return Augmentation(
@@ -89,46 +91,114 @@ def mixer(*specs: str, classes: int) -> BatchOperation:
     operations = _batch_operations(specs, Preprocessing(input_size=(3, 224, 224), mean=(0, 0, 0), std=(1, 1, 1)))
 
     def mix(images: Tensor, targets: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
-        return _in_turn(images, soft(targets, classes), generator, [operation for _, operation in operations])
+        return _in_turn(images, soft(targets, classes), generator, operations)
 
     return mix
 
 
-def _operations(specs: Sequence[str], preprocessing: Preprocessing) -> Iterator[tuple[Kind, Any]]:
+@dataclass(frozen=True)
+class _Made:
+    """An operation, and the spec that it was made of."""
+
+    kind: Kind
+    spec: str
+    operation: Any
+
+
+_Chain = list[_Made]
+ON_BATCHES, ON_SINGLE_IMAGES = {Kind.MIX, Kind.BATCH}, {Kind.GEOMETRY, Kind.IMAGE}
+
+
+def _operations(specs: Sequence[str], preprocessing: Preprocessing) -> Iterator[_Made]:
     for spec in specs:
         if "|" in spec:
-            yield _one_of(spec, preprocessing)
+            yield from _one_of(spec, preprocessing)
             continue
         name, options = parse_spec(spec)
         augment = augments[name]
-        made = augment.build(augment.configure(options), preprocessing)
+        config = augment.configure(options)
+        made = augment.build(config, preprocessing)
         if augment.kind is Kind.POLICY:
             yield from _operations(made, preprocessing)
         else:
-            yield augment.kind, made
+            yield _Made(augment.kind, augment.with_options(config), made)
 
 
-def _batch_operations(specs: Sequence[str], preprocessing: Preprocessing) -> list[tuple[Kind, BatchOperation]]:
+def _batch_operations(specs: Sequence[str], preprocessing: Preprocessing) -> list[BatchOperation]:
     """The operations that the specs ask for, none of which may work on single images."""
     found = list(_operations(specs, preprocessing))
-    if any(kind not in (Kind.MIX, Kind.BATCH) for kind, _ in found):
+    if not _kinds(found) <= ON_BATCHES:
         raise SurgeonError(
             f"{listing(map(repr, specs))} does not work on batches, but on single images.",
             "`surgeon ls augments` says what each one works on.",
         )
-    return found
+    return [one.operation for one in found]
 
 
-def _one_of(spec: str, preprocessing: Preprocessing) -> tuple[Kind, BatchOperation]:
-    """One of several for each batch, all equally likely; `none` leaves the batch as it is.
-
-    If one of them mixes, the whole choice counts as mixing.
-    """
-    found = [
-        [] if choice.strip() == "none" else _batch_operations([choice], preprocessing) for choice in spec.split("|")
+def _one_of(spec: str, preprocessing: Preprocessing) -> Iterator[_Made]:
+    """A choice, all equally likely, for each batch or for each image; `none` leaves it as it is."""
+    chains = [
+        [] if choice.strip() == "none" else list(_operations([choice], preprocessing)) for choice in spec.split("|")
     ]
-    kind = Kind.MIX if any(kind is Kind.MIX for choice in found for kind, _ in choice) else Kind.BATCH
-    return kind, OneOf(tuple(tuple(operation for _, operation in choice) for choice in found))
+    kinds = _kinds(one for chain in chains for one in chain)
+    if kinds <= ON_BATCHES:
+        # If one of them mixes, the whole choice counts as mixing.
+        kind = Kind.MIX if Kind.MIX in kinds else Kind.BATCH
+        yield _Made(kind, spec, OneOf(tuple(map(_only_operations, chains))))
+    elif kinds <= ON_SINGLE_IMAGES:
+        yield from _one_for_each_image(spec, chains, preprocessing)
+    else:
+        single, batches = (
+            dict.fromkeys(one.spec for chain in chains for one in chain if one.kind in group)
+            for group in (ON_SINGLE_IMAGES, ON_BATCHES)
+        )
+        raise SurgeonError(
+            f"{spec!r} cannot choose: {listing(single)} would be chosen for each image, and {listing(batches)}, "
+            "which does not work on single images, for each batch.",
+            "Make two choices of it, one of each kind: `surgeon ls augments` says what each one works on.",
+        )
+
+
+def _one_for_each_image(spec: str, chains: Sequence[_Chain], preprocessing: Preprocessing) -> Iterator[_Made]:
+    """A choice of crops, or of what is done after a crop that is the same for all, as that of a policy."""
+    from surgeon.augment.geometry import evaluation_geometry
+
+    crops = {one.spec: one for chain in chains for one in chain if one.kind is Kind.GEOMETRY}
+    afterwards = [[one for one in chain if one.kind is Kind.IMAGE] for chain in chains]
+    if not any(afterwards):
+        uncropped = (evaluation_geometry(preprocessing),)
+        choices = tuple(_only_operations(chain) or uncropped for chain in chains)
+        yield _Made(Kind.GEOMETRY, spec, OneForEachImage(choices))
+        return
+    if len(crops) > 1:
+        raise SurgeonError(
+            f"{spec!r} cannot choose between crops ({listing(crops)}) together with what follows them.",
+            "Give all choices the same crop, or make two choices of it.",
+        )
+    yield from crops.values()
+    yield _Made(Kind.IMAGE, spec, OneForEachImage(tuple(map(_only_operations, afterwards))))
+
+
+def _kinds(made: Iterable[_Made]) -> set[Kind]:
+    return {one.kind for one in made}
+
+
+def _only_operations(chain: _Chain) -> tuple[Any, ...]:
+    return tuple(one.operation for one in chain)
+
+
+@dataclass(frozen=True)
+class OneForEachImage:
+    """Operations of which each image gets one, or a chain of several, all equally likely."""
+
+    choices: tuple[tuple[ImageOperation, ...], ...]
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        # Of Python's generator: seeded alike, numpy's and torch's draw the same bits, so that what is chosen would
+        # decide on what RandAugment, say, then draws from the other.
+        for operation in random.choice(self.choices):
+            image = operation(image)
+        return image
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def finetune(
         typer.Option(
             "--strong",
             metavar="SPEC",
-            help="Of the copies for the auxiliary branch (--bn split): augmentations, or an attack as pgd:steps=5.",
+            help="For copies that take the auxiliary branch (--bn split): augmentations, or an attack, pgd:steps=5.",
             rich_help_panel=REWRITING,
             autocompletion=completion.previewed,
         ),
@@ -92,7 +92,7 @@ def finetune(
         typer.Option(
             "--attack",
             metavar="SPEC",
-            help="Adversarial training: pgd:eps=0.03,steps=7 or fgsm…",
+            help="Adversarial training: attack every batch with pgd:eps=0.03,steps=7, fgsm….",
             rich_help_panel=OBJECTIVE,
             autocompletion=completion.conditions,
         ),
@@ -102,7 +102,7 @@ def finetune(
         typer.Option(
             "--loss",
             metavar="SPEC",
-            help="A term of the loss; repeatable, terms are added up. Names: {losses}.",
+            help="A term of the loss, as name or name:key=value; repeat it to add terms up. Names: {losses}.",
             rich_help_panel=OBJECTIVE,
             autocompletion=completion.losses,
         ),

@@ -37,8 +37,8 @@ def ls(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what there is to choose from: rewrites, inserts, augmentations, models, data, metrics, test-time views,
-    conditions."""
+    """List what there is to choose from: rewrites, inserts, augmentations, losses, models, data, metrics, test-time
+    views, conditions."""
     if kind in REGISTRIES:
         _list_registered(REGISTRIES[kind], pattern, as_json)
     elif kind in _OTHERS:
@@ -67,8 +67,13 @@ def _list_registered(kind: ListedRegistry, pattern: str | None, as_json: bool) -
     columns = {"name": "name", "summary": "what it does", "options": "options (default)"}
     columns |= {key: key for key in facts} | {"paper": "paper"}
     shown = [key for key in columns if any(each[key] for each in found)]
+    if output.narrow() and "paper" in shown:
+        shown.remove("paper")
+        found = [
+            each | {"summary": f"{each['summary']} ({each['paper']})"} if each["paper"] else each for each in found
+        ]
     for key in shown:
-        table.add_column(columns[key], overflow="fold")
+        table.add_column(columns[key], overflow="fold", no_wrap=key == "name")
     for each in found:
         table.add_row(*(_cell(key, each[key]) for key in shown))
     output.show(table)

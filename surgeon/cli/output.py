@@ -26,6 +26,7 @@ R = TypeVar("R")
 E = TypeVar("E", bound=StrEnum)
 
 PIPED_WIDTH = 160
+NARROW = 100
 
 
 class _Output(Console):
@@ -65,6 +66,11 @@ def show(*tables: Table) -> Table:
     shown = next(fitting, tables[-1])
     console.print(shown)
     return shown
+
+
+def narrow() -> bool:
+    """Whether what is shown goes to a terminal that has no room for many columns."""
+    return sys.stdout.isatty() and people.width < NARROW
 
 
 def one_of(choices: type[E], value: str, option: str) -> E:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class PairingConfig(LossConfig):
-    weight: float = option(0.5, "Weight; 5 is usual for CIFAR-100.", ge=0)
+    weight: float = option(0.5, "Weight of the term; 5 on CIFAR-100.", ge=0)
 
 
 @register("alp", paper="Kannan et al., 2018", config=PairingConfig, copies=(Copy.WEAK, Copy.ADVERSARIAL))
 def alp(config: PairingConfig, predictions: Predictions) -> Tensor:
-    """Weight times the squared distance between the logits of an image and of its adversarial copy."""
+    """Squared distance between the logits of an image and of its adversarial copy."""
     weak, adversarial = (predictions[copy].logits for copy in (Copy.WEAK, Copy.ADVERSARIAL))
     return config.weight * (weak - adversarial).square().sum(1).mean()

@@ -176,7 +176,7 @@ class Loss(Entry[LossConfig]):
     stands_for: StandsFor = _itself
 
     def facts(self) -> dict[str, Any]:
-        return {"copies": " + ".join(self.copies)}
+        return {"copies": " + ".join(self.copies) or "any"}
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class ConfidencePenaltyConfig(OnCopies):
-    beta: float = option(0.1, "Weight.", ge=0)
+    beta: float = option(0.1, "Weight of the term.", ge=0)
     on: Copies | None = option(None, "Copies to average over. Default: those whose labels count.")
 
 
 @register("confidence-penalty", paper="Pereyra et al., 2017", config=ConfidencePenaltyConfig)
 def confidence_penalty(config: ConfidencePenaltyConfig, predictions: Predictions) -> Tensor:
-    """Minus beta times the entropy of predictions, so that sure ones cost."""
+    """Minus the entropy of predictions: confident ones cost."""
     logs = predictions.over(config.named_copies() or predictions.labelled).logits.log_softmax(1)
     return config.beta * expectation(logs.exp(), logs)

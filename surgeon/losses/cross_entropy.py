@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class CrossEntropyConfig(OnCopies):
-    smoothing: float = option(0.0, "Share of each target that is spread over classes.", ge=0, lt=1)
+    smoothing: float = option(0.0, "Label smoothing: the share of each target that is spread.", ge=0, lt=1)
     spread: Literal["wrong", "all"] = option(
-        "wrong", "wrong: s / (classes - 1) on each wrong class, as in the thesis; all: s / classes on every class."
+        "wrong", "wrong: s / (classes - 1) on each wrong class. all: s / classes on every class, as in torch."
     )
     on: Copies | None = option(
         None,
-        "Copies to average over, as weak+adversarial. Default: adversarial with --attack, else weak; of a split "
-        "network also strong.",
+        "Copies to average over: weak+adversarial. Default: adversarial with --attack, else weak; with two branches "
+        "also the copies of the auxiliary one.",
     )
 
 
 @register("cross-entropy", paper="Szegedy et al., CVPR 2016", config=CrossEntropyConfig, on_labels=True)
 def cross_entropy(config: CrossEntropyConfig, predictions: Predictions) -> Tensor:
-    """Cross-entropy with the labels, mixed where examples were mixed; with label smoothing if asked for."""
+    """Cross-entropy with the labels, hard or mixed; label smoothing if asked for."""
     found = predictions.over(config.named_copies() or predictions.labelled)
     return -expectation(smoothed(found.targets, config.smoothing, config.spread), found.logits.log_softmax(1))
 

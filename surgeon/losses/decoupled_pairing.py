@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DecoupledPairingConfig(LossConfig):
-    ratio: float = option(0.125, "Value of the term, as a share of the loss that labels give.", ge=0)
+    ratio: float = option(0.125, "Value of the term, as a share of the cross-entropy with the labels.", ge=0)
 
 
 @register(
@@ -25,7 +25,7 @@ class DecoupledPairingConfig(LossConfig):
     copies=(Copy.WEAK, Copy.ADVERSARIAL),
 )
 def decoupled_pairing(config: DecoupledPairingConfig, predictions: Predictions) -> Tensor:
-    """Cross-entropy between the predictions for both copies, scaled to a fixed share of the loss with labels."""
+    """Cross-entropy between the predictions for an image and its adversarial copy, scaled to a fixed share."""
     import torch
 
     weak, adversarial = (predictions[copy].logits.log_softmax(1) for copy in (Copy.WEAK, Copy.ADVERSARIAL))

@@ -19,7 +19,7 @@ COMPARED = (Copy.CLEAN, Copy.WEAK, Copy.SECOND)
 
 
 class ConsistencyConfig(LossConfig):
-    weight: float = option(12.0, "Weight; 12 is the paper's.", ge=0)
+    weight: float = option(12.0, "Weight of the term; 12 in the paper.", ge=0)
 
 
 @register(
@@ -30,7 +30,7 @@ class ConsistencyConfig(LossConfig):
     labels_on=Copy.CLEAN,
 )
 def consistency(config: ConsistencyConfig, predictions: Predictions) -> Tensor:
-    """Weight times the divergence between the predictions for a clean and two augmented copies, as in AugMix."""
+    """Jensen-Shannon divergence of the predictions for a clean and two augmented copies, as in AugMix."""
     return config.weight * jensen_shannon([predictions[copy].logits for copy in COMPARED])
 
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class SqueezingConfig(OnCopies):
-    beta: float = option(1e-3, "Weight.", ge=0)
-    on: Copies | None = option(None, "Copies to sum over. Default: all that the network sees.")
+    beta: float = option(1e-3, "Weight of the term.", ge=0)
+    on: Copies | None = option(None, "Copies to sum over. Default: all.")
 
 
 @register("logit-squeezing", paper="Kannan et al., 2018; Summers & Dinneen, 2019", config=SqueezingConfig)
 def logit_squeezing(config: SqueezingConfig, predictions: Predictions) -> Tensor:
-    """beta times the squared length of the logits: the mean over images, summed over copies."""
+    """Squared norm of the logits, averaged over images and summed over copies."""
     import torch
 
     copies = config.named_copies() or tuple(predictions.copies)

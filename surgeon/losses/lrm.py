@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class LrmConfig(LossConfig):
-    beta: float = option(1e-3, "Of logit-squeezing.", ge=0)
-    ratio: float = option(0.125, "Of decoupled-pairing.", ge=0)
-    smoothing: float = option(0.1, "Of cross-entropy.", ge=0, lt=1)
+    beta: float = option(1e-3, "Weight of logit-squeezing.", ge=0)
+    ratio: float = option(0.125, "Share of decoupled-pairing.", ge=0)
+    smoothing: float = option(0.1, "Label smoothing of cross-entropy.", ge=0, lt=1)
 
 
 def _terms(config: LrmConfig) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def _compute(config: LossConfig, predictions: Predictions) -> Tensor:  # noqa: A
 losses.register("lrm")(
     Loss(
         "lrm",
-        "cross-entropy with smoothing + decoupled-pairing + logit-squeezing; add --augment vh-mixup.",
+        "Stands for cross-entropy, decoupled-pairing and logit-squeezing. Use it with --augment vh-mixup.",
         "Summers & Dinneen, 2019",
         LrmConfig,
         _compute,

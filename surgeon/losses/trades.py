@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TradesConfig(LossConfig):
-    beta: float = option(6.0, "Weight: 1 favours accuracy, 6 robustness.", ge=0)
+    beta: float = option(6.0, "Weight of the term: 1 favours accuracy, 6 robustness.", ge=0)
 
 
 @register(
@@ -26,6 +26,6 @@ class TradesConfig(LossConfig):
     attacks_predictions=True,
 )
 def trades(config: TradesConfig, predictions: Predictions) -> Tensor:
-    """beta times the divergence of the prediction for the adversarial copy from that for the image itself."""
+    """KL divergence of the prediction for an adversarial copy from that for the image."""
     weak, adversarial = (predictions[copy].logits.log_softmax(1) for copy in (Copy.WEAK, Copy.ADVERSARIAL))
     return config.beta * expectation(weak.exp(), weak - adversarial)

@@ -40,7 +40,10 @@ class TrainingAttack:
     predictions: bool = False
 
     def __call__(self, images: Tensor, targets: Tensor, indices: Tensor, seed: int) -> Tensor:
-        """Normalised images (N, C, H, W) with soft targets, attacked; what is random follows from seed and indices."""
+        """Normalised images (N, C, H, W), attacked.
+
+        What is random follows from seed and indices. Targets are class numbers (N,) or shares (N, classes).
+        """
         pixels = pixels_of(images, self.preprocessing)
         with (
             attacked(self.model, self.preprocessing, images.device) as network,
@@ -50,7 +53,8 @@ class TrainingAttack:
             if self.predictions:
                 with torch.no_grad():
                     targets = network(pixels).float().softmax(1)
-            found = self.asked.apply(pixels, targets.argmax(1), indices, seed, network, targets)
+            labels, shares = (targets, None) if targets.dim() == 1 else (targets.argmax(1), targets)
+            found = self.asked.apply(pixels, labels, indices, seed, network, shares)
         return renormalise(found, self.preprocessing)
 
 

@@ -68,6 +68,17 @@ def test_same_seed_same_result_whatever_the_workers() -> None:
     assert any(first[name]["accuracy"] != other[name]["accuracy"] for name in first)
 
 
+def test_a_choice_for_each_image_is_the_same_whatever_the_workers_and_batches() -> None:
+    noise, choice = "gaussian-noise:sigma=0.6", "gaussian-noise:sigma=0.6|none"
+    arguments = [*DIGITS, "--limit", "60", "--augment", noise, "--augment", choice]
+    one, two = (
+        rows(document(*arguments, *more)) for more in (["--workers", "1"], ["--workers", "2", "--batch-size", "7"])
+    )
+    assert [one[name]["accuracy"] for name in one] == [two[name]["accuracy"] for name in one]
+    whole, half = (one[name]["difference"] for name in (noise, choice))
+    assert whole < half < 0
+
+
 def test_each_image_is_augmented_alike_in_any_batch() -> None:
     small, large = (
         rows(document(*DIGITS, "--augment", "strong", "--limit", "50", "--batch-size", size)) for size in ("7", "50")

@@ -8,6 +8,7 @@ import torchvision
 
 from surgeon.augment.base import augments
 from surgeon.data.presets import PRESETS
+from surgeon.losses.base import losses
 from surgeon.metrics import metrics
 from surgeon.models.catalog import CATALOG
 from surgeon.norms import norms
@@ -36,6 +37,21 @@ def test_norms_as_json() -> None:
 
 def test_norms_by_pattern() -> None:
     assert [entry["name"] for entry in document("ls", "norms", "gh*")] == ["ghost"]
+
+
+def test_a_narrow_terminal_cuts_no_name_and_has_the_paper_beside_the_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surgeon.cli.output.PIPED_WIDTH", 80)
+    monkeypatch.setattr("surgeon.cli.output.narrow", lambda: True)
+    shown = done("ls", "losses").stdout
+    assert all(f"│ {name} " in shown for name in losses)
+    assert "paper" not in shown.splitlines()[2]
+    assert "(Kannan et" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_term_says_which_copies_it_needs() -> None:
+    found = {entry["name"]: entry["copies"] for entry in document("ls", "losses")}
+    assert (found["cross-entropy"], found["alp"]) == ("any", "weak + adversarial")
 
 
 def test_augments() -> None:

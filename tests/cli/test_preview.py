@@ -30,7 +30,9 @@ def test_writes_a_picture_and_says_where(here: Path) -> None:
     assert list(contents(here)) == ["preview.png"]
 
 
-@pytest.mark.parametrize("name", ["all", "strong", "cutmix", "mixup|none", "gaussian-noise", "noise:severity=5"])
+@pytest.mark.parametrize(
+    "name", ["all", "strong", "cutmix", "mixup|none", "randaugment|augmix|none", "gaussian-noise", "noise:severity=5"]
+)
 def test_is_the_same_for_the_same_seed_and_another_for_another(name: str, here: Path) -> None:
     for file, seed in (("a", 0), ("b", 0), ("c", 1)):
         done("preview", name, "--data", "digits", "--count", "2", "--seed", str(seed), "-o", f"new/folder/{file}.png")
@@ -50,7 +52,7 @@ def test_one_image_and_a_size_of_ones_own(here: Path) -> None:
         (["vh-mixupp", "--data", "digits"], "vh-mixup"),
         (["mixup:alfa=1", "--data", "digits"], "alpha"),
         (["mixup|cutmixx", "--data", "digits"], "cutmix"),
-        (["strong|mixup", "--data", "digits"], "does not work on batches"),
+        (["strong|mixup", "--data", "digits"], "does not work on single images"),
         (["gaussian-nose", "--data", "digits"], "Did you mean gaussian-noise"),
         (["qqqq", "--data", "digits"], "ls conditions"),
         (["fog:severity=0", "--data", "digits"], "severity='0'"),

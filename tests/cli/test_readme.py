@@ -15,6 +15,7 @@ import typer
 from surgeon.augment.base import augments
 from surgeon.cli.app import app
 from surgeon.inserts import inserts
+from surgeon.losses.base import losses
 from surgeon.norms import norms
 from surgeon.training.recipe import load_recipe
 from tests.cli.running import done
@@ -104,6 +105,11 @@ def test_the_page_on_augmentation_names_every_one() -> None:
     assert [name for name in augments if f"`{name}`" not in table] == []
 
 
+def test_the_page_on_losses_has_a_section_for_every_term() -> None:
+    page = (PROJECT / "docs/losses.md").read_text("utf-8")
+    assert [name for name in losses if f"\n### {name}\n" not in page] == []
+
+
 def test_every_rewrite_and_insert_has_a_page_with_its_options() -> None:
     for kind, names in (("norms", norms), ("inserts", inserts)):
         for name in names:
@@ -113,13 +119,13 @@ def test_every_rewrite_and_insert_has_a_page_with_its_options() -> None:
 def test_everything_that_can_be_added_in_one_file(tmp_path: Path) -> None:
     """In a process of their own: what they register would stay in this one."""
     for name, program in zip(
-        ("clipped", "scaled_noise", "dimmed", "halves", "sure_mistakes", "darker", "negative"),
+        ("clipped", "scaled_noise", "dimmed", "halves", "sure_mistakes", "darker", "negative", "largest_logit"),
         blocks(EXTENDING, "python"),
         strict=True,
     ):
         (tmp_path / f"{name}.py").write_text(program)
     use = """
-import clipped, darker, dimmed, halves, negative, scaled_noise, sure_mistakes, torch, surgeon
+import clipped, darker, dimmed, halves, largest_logit, negative, scaled_noise, sure_mistakes, torch, surgeon
 from PIL import Image
 from surgeon.augment.pipeline import build_augmentation
 from surgeon.models.sources import Preprocessing
@@ -140,6 +146,10 @@ assert [round(float(view.mean()), 3) for view in views.of(torch.ones(2, 1, 8, 8)
 from surgeon.conditions.base import ask
 (under,) = ask(["negative:share=0.5"])
 assert under.apply(torch.rand(2, 1, 8, 8), torch.tensor([0, 1]), torch.tensor([0, 1])).eq(0.5).all()
+criterion = surgeon.loss("largest-logit:weight=0.5")
+assert str(criterion) == "cross-entropy + largest-logit:weight=0.5"
+plain = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 0, 1]))
+torch.testing.assert_close(criterion(logits, torch.tensor([0, 0, 1])), plain + 0.5 * (9 + 9 + 0.1) / 3)
 """
     finished = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr

@@ -1,14 +1,21 @@
-"""Chains of augmentations, and the choice of one for each batch."""
+"""Chains of augmentations, and the choice of one for each batch or each image."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from surgeon.augment.apply import augment_singly
 from surgeon.augment.base import Kind, augments
 from surgeon.augment.mixing import Mix, soft
-from surgeon.augment.pipeline import build_augmentation, mixer
+from surgeon.augment.pipeline import OneForEachImage, build_augmentation, mixer
 from surgeon.core.errors import SurgeonError
+from surgeon.data.seeding import seeded
 from surgeon.models.sources import Preprocessing
 from tests.helpers import randn
 
@@ -124,7 +131,7 @@ def test_mistakes_are_told_before_any_work(spec: str, message: str) -> None:
 
 @pytest.mark.parametrize("name", IMAGE_AUGMENTS)
 def test_only_batches_can_be_mixed(name: str) -> None:
-    with pytest.raises(SurgeonError, match="does not work on batches"):
+    with pytest.raises(SurgeonError, match=r"cannot choose: .* for each image, and cutmix"):
         build_augmentation([f"cutmix|{name}"], PREPROCESSING)
     with pytest.raises(SurgeonError, match="does not work on batches"):
         mixer(name, classes=6)
@@ -137,3 +144,111 @@ def test_a_mixer_without_a_generator_uses_torchs() -> None:
     torch.manual_seed(0)
     assert torch.equal(first, mix(IMAGES, torch.arange(6), None)[0])
     assert not torch.equal(first, mix(IMAGES, torch.arange(6), None)[0])
+
+
+def pictures(count: int) -> list[Image.Image]:
+    noise = np.random.default_rng(0).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+    return [Image.fromarray(one) for one in noise]
+
+
+def singly(spec: str, numbers: list[int], seed: int = 0) -> torch.Tensor:
+    some = pictures(max(numbers) + 1)
+    return augment_singly(
+        build_augmentation([spec], PREPROCESSING), [some[number] for number in numbers], numbers, PREPROCESSING, seed
+    )
+
+
+def test_a_choice_for_each_image_takes_each_as_often_and_is_the_operation_itself() -> None:
+    numbers = list(range(300))
+    plain = singly("none|none", numbers)
+    chain = build_augmentation(["gaussian-noise:sigma=0.5|colour-jitter:strength=0.9|none"], PREPROCESSING)
+    chosen = singly("gaussian-noise:sigma=0.5|colour-jitter:strength=0.9|none", numbers)
+    (choice,) = chain.image
+    assert isinstance(choice, OneForEachImage)
+    found = Counter[int]()
+    for number, picture in enumerate(pictures(len(numbers))):
+        with seeded(0, number):
+            drawn = random.choice(range(3))
+            for operation in choice.choices[drawn]:
+                picture = operation(picture)
+        found[drawn] += 1
+        pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 255
+        torch.testing.assert_close(chosen[number], (pixels - 0.5) / 0.5)
+        assert (drawn == 2) == bool(torch.equal(chosen[number], plain[number]))
+    assert all(70 < count < 130 for count in found.values()), found
+
+
+def test_a_choice_for_each_image_depends_on_its_number_and_the_seed_only() -> None:
+    spec, numbers = "randaugment|augmix|none", list(range(12))
+    whole = singly(spec, numbers)
+    assert torch.equal(whole, torch.cat([singly(spec, [number]) for number in numbers]))
+    assert torch.equal(whole.flip(0), singly(spec, numbers[::-1]))
+    assert not torch.equal(whole, singly(spec, numbers, seed=1))
+
+
+@pytest.mark.parametrize("choices", [2, 4])
+def test_what_is_chosen_does_not_decide_on_what_is_then_drawn(choices: int) -> None:
+    """RandAugment draws its operations from numpy's generator, which seeded alike has the same bits as torch's."""
+    drawn: list[int] = []
+
+    def operation(image: Image.Image) -> Image.Image:
+        drawn.append(int(np.random.randint(4)))
+        return image
+
+    choice = OneForEachImage(((operation,), *[()] * (choices - 1)))
+    for number in range(800):
+        with seeded(0, number):
+            choice(pictures(1)[0])
+    counts = Counter(drawn)
+    expected = 800 / choices / 4
+    assert len(counts) == 4
+    assert all(abs(count - expected) < 4 * expected**0.5 for count in counts.values()), counts
+
+
+def test_a_choice_leaves_the_generators_of_a_caller_alone() -> None:
+    before = random.getstate()
+    singly("randaugment|none", [0, 1])
+    assert random.getstate() == before
+
+
+def test_a_policy_in_a_choice_brings_its_crop_for_all() -> None:
+    chain = build_augmentation(["strong:flip=false|augmix|none"], PREPROCESSING, "standard")
+    assert len(chain.image) == 1
+    assert not chain.batch
+    cropped = build_augmentation(["standard:flip=false"], PREPROCESSING)
+    for number, picture in enumerate(pictures(5)):
+        with seeded(number):
+            one = chain.geometry(picture)
+        with seeded(number):
+            assert one.tobytes() == cropped.geometry(picture).tobytes()
+    choice = chain.image[0]
+    assert isinstance(choice, OneForEachImage)
+    assert [len(operations) for operations in choice.choices] == [1, 1, 0]
+
+
+def test_a_choice_of_crops_is_one_crop_and_none_is_that_of_evaluation() -> None:
+    chain = build_augmentation(["standard:flip=false|none"], PREPROCESSING, "standard")
+    assert not chain.image
+    (picture,) = pictures(1)
+    moved = 0
+    for number in range(200):
+        with seeded(number):
+            moved += chain.geometry(picture).tobytes() != picture.tobytes()
+    # A crop of the padded picture is the picture itself once in nine times.
+    assert abs(moved - 200 / 2 * 8 / 9) < 30
+    with pytest.raises(SurgeonError, match="Only one augmentation can choose the crop"):
+        build_augmentation(["standard|none", "standard"], PREPROCESSING)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("randaugment|cutmix", "randaugment would be chosen for each image, and cutmix, which does not work on single"),
+        ("weak|strong", "'weak.strong' cannot choose: standard and randaugment.* cutout.* for each batch"),
+        ("standard:flip=false|strong", "cannot choose between crops .standard:flip=False and standard."),
+        ("randaugment|augmixx", "Did you mean.*augmix"),
+    ],
+)
+def test_a_choice_that_cannot_be_made_is_refused_in_a_sentence(spec: str, message: str) -> None:
+    with pytest.raises(SurgeonError, match=message):
+        build_augmentation([spec], PREPROCESSING)

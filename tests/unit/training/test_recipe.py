@@ -11,10 +11,10 @@ import yaml
 
 import surgeon
 from surgeon import checkpoint
-from surgeon.augment.pipeline import build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.models.names import check_model_name
 from surgeon.training import network
+from surgeon.training.copies import plan_copies
 from surgeon.training.recipe import (
     Recipe,
     as_yaml,
@@ -61,8 +61,43 @@ def test_a_shipped_recipe_fits_its_network(name: str) -> None:
     schedule = Schedule(optimizer, recipe, steps=10 * recipe.epochs)
     schedule.set(0)
     assert loaded.origin.preprocessing is not None
-    build_augmentation(recipe.augment, loaded.origin.preprocessing, "standard")
-    build_augmentation(recipe.strong, loaded.origin.preprocessing, "standard")
+    copies = plan_copies(recipe, loaded.model, loaded.origin.preprocessing, branches="split" in recipe.bn)
+    assert bool(copies.attack) == any("pgd" in spec for spec in (recipe.attack or "", *recipe.strong))
+
+
+@pytest.mark.parametrize(
+    ("name", "attack", "terms"),
+    [
+        ("pgd-cifar10", "pgd:eps=0.03,step=0.0078,steps=7", ["cross-entropy"]),
+        ("pgd-svhn", "pgd:eps=12/255,step=3/255,steps=7", ["cross-entropy"]),
+        (
+            "lrm-cifar10",
+            "pgd:eps=0.03,step=0.0078,steps=7",
+            ["cross-entropy:smoothing=0.1", "decoupled-pairing", "logit-squeezing"],
+        ),
+        (
+            "lrm-cifar100",
+            "pgd:eps=0.03,step=0.0078,steps=7",
+            ["cross-entropy:smoothing=0.1", "decoupled-pairing:ratio=0.95", "logit-squeezing:beta=3e-05"],
+        ),
+        (
+            "lrm-svhn",
+            "pgd:eps=12/255,step=3/255,steps=7",
+            ["cross-entropy:smoothing=0.2", "decoupled-pairing:ratio=0.95", "logit-squeezing:beta=0.0001"],
+        ),
+        ("alp-cifar10", "pgd:eps=0.03,step=0.0078,steps=7", ["cross-entropy:on=weak+adversarial", "alp"]),
+        ("alp-cifar100", "pgd:eps=0.03,step=0.0078,steps=7", ["cross-entropy:on=weak+adversarial", "alp:weight=5.0"]),
+        ("trades-cifar10", "pgd:eps=8/255,step=2/255,steps=10", ["cross-entropy", "trades"]),
+        ("advprop-cifar10", None, ["cross-entropy"]),
+    ],
+)
+def test_the_recipes_of_adversarial_training_have_the_values_of_their_papers(
+    name: str, attack: str | None, terms: list[str]
+) -> None:
+    """What is not named is a term's default: ratio 0.125, beta 0.001, weight 0.5, and beta 6 of TRADES."""
+    recipe = load_recipe(name)
+    assert (recipe.attack, list(recipe.loss)) == (attack, terms)
+    assert ("vh-mixup" in recipe.augment) == name.startswith("lrm")
 
 
 def test_all_mistakes_are_told_at_once() -> None:
