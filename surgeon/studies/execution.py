@@ -53,6 +53,7 @@ class Running:
         self.task, self.threads = task, threads
         self.notes = Notes.read(task.notes)
         self.notes.error = ""
+        self.notes.write(task.notes)  # an earlier failure is none any more
         self._steps = iter(task.steps)
         self._process: subprocess.Popen[bytes] | None = None
         self._step: Step | None = None

@@ -53,10 +53,10 @@ def run_of(task: Task, folder: StudyFolder) -> StudyRun:
     state, remark = RunState.WAITING, ""
     if task.is_done:
         state = RunState.FINISHED
+    elif notes.error:  # before the lock, which the decoding processes of a killed run hold for a few seconds more
+        state, remark = RunState.FAILED, notes.error
     elif folder.is_running(task.name):
         state, remark = RunState.RUNNING, progress_of(task.log)
-    elif notes.error:
-        state, remark = RunState.FAILED, notes.error
     elif task.steps[0].is_done or (folder.run(task.name) / STATE).is_file():
         state = RunState.UNFINISHED
     return StudyRun(
