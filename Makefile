@@ -30,8 +30,8 @@ test: lint types docs
 test-all: lint types docs
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -n 2
 
-BENCHMARKS := norm_overhead ghost_training training_cost pgd_training startup eval_speed sweep_cost lambda_cost finetune_speed \
-	mixing_speed corruptions_speed memory recalibrate_cost
+BENCHMARKS := norm_overhead ghost_training training_cost pgd_training startup eval_speed sweep_cost lambda_cost \
+	finetune_speed mixing_speed corruptions_speed memory recalibrate_cost
 
 # All of them, and then an error if one has crashed or missed a limit.
 bench: $(STAMP)

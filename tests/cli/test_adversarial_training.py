@@ -1,4 +1,4 @@
-"""`surgeon finetune` with terms of the loss and attacks: it can be stopped anywhere, and what cannot work is refused."""
+"""`surgeon finetune` with terms of the loss and attacks: it can be stopped, and what cannot work is refused."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ def test_an_attack_trains_what_is_to_learn_and_nothing_else(tmp_path: Path) -> N
     assert not any("conv" in name for name in moved["norm"])
 
 
+@pytest.mark.long
 def test_training_on_attacked_images_makes_a_network_harder_to_attack(tmp_path: Path) -> None:
     """Which also shows that the attacks on both sides mean the same pixels."""
     accuracies = {}
