@@ -1,4 +1,4 @@
-"""`surgeon finetune` with terms of the loss and attacks: it can be stopped, and what cannot work is refused."""
+"""`surgeon finetune` with terms of the loss and attacks: it can be stopped anywhere, and bad input is refused."""
 
 from __future__ import annotations
 
