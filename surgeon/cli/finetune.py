@@ -71,8 +71,8 @@ def finetune(
         typer.Option(
             "--augment",
             metavar="SPEC",
-            help="vh-mixup:p=0.5, cutout…; repeatable. Comes on top of `standard` unless it has a crop of its own. "
-            "Names: {augments}.",
+            help="vh-mixup:p=0.5, cutout…; repeatable; 'a|b' takes one at random. Comes on top of `standard` unless it "
+            "has a crop of its own. Names: {augments}.",
             rich_help_panel=REWRITING,
             autocompletion=completion.augments,
         ),

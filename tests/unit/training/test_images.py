@@ -39,9 +39,10 @@ def test_processes_share_every_batch() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_augmented_images_do_not_depend_on_who_makes_them(workers: int) -> None:
+@pytest.mark.parametrize("spec", ["gaussian-noise", "gaussian-noise|randaugment|none"])
+def test_augmented_images_do_not_depend_on_who_makes_them(spec: str, workers: int) -> None:
     digits = open_data("digits", "train")
-    augmentations = (build_augmentation(["standard"], GREY), build_augmentation(["standard", "gaussian-noise"], GREY))
+    augmentations = (build_augmentation(["standard"], GREY), build_augmentation(["standard", spec], GREY))
     images = AugmentedImages(digits, augmentations, seed=0)
     later = list(training_batches(images, Order(len(digits), 6, 0, 2, 4), workers, skip_bad=False))
     images[(0, 5)]  # whatever was drawn in between
