@@ -123,7 +123,7 @@ def _augmentations(recipe: Recipe, preprocessing: Preprocessing, seen: Sequence[
     if Copy.ADVERSARIAL in seen:
         decoded.add(Copy.WEAK)
     made = {
-        Copy.CLEAN: lambda: replace(given, image=()),
+        Copy.CLEAN: lambda: replace(given, image=(), batch=(), mixing=()),
         Copy.WEAK: lambda: given,
         Copy.SECOND: lambda: given,
         Copy.STRONG: lambda: build_augmentation(recipe.strong, preprocessing, CROP),
