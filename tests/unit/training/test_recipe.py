@@ -87,7 +87,7 @@ def test_a_shipped_recipe_fits_its_network(name: str) -> None:
         ),
         ("alp-cifar10", "pgd:eps=0.03,step=0.0078,steps=7", ["cross-entropy:on=weak+adversarial", "alp"]),
         ("alp-cifar100", "pgd:eps=0.03,step=0.0078,steps=7", ["cross-entropy:on=weak+adversarial", "alp:weight=5.0"]),
-        ("trades-cifar10", "pgd:eps=8/255,step=2/255,steps=10", ["cross-entropy", "trades"]),
+        ("trades-cifar10", "pgd:eps=0.031,step=0.007,steps=10", ["cross-entropy", "trades"]),
         ("advprop-cifar10", None, ["cross-entropy"]),
     ],
 )
