@@ -11,10 +11,10 @@ import yaml
 
 import surgeon
 from surgeon import checkpoint
-from surgeon.augment.pipeline import build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.models.names import check_model_name
 from surgeon.training import network
+from surgeon.training.copies import plan_copies
 from surgeon.training.recipe import (
     Recipe,
     as_yaml,
@@ -46,7 +46,7 @@ def test_a_shipped_recipe_says_how_to_run_it_and_what_to_expect(name: str) -> No
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_shipped_recipe_fits_its_network(name: str) -> None:
-    """Everything but the training itself: rewriting, what learns, optimiser, schedule, augmentations."""
+    """Everything but the training itself: rewriting, what learns, optimiser, schedule, copies of images."""
     recipe = load_recipe(name)
     model = shlex.split(header_of(RECIPES[name]).command)[2]
     if model == "resnet152":
@@ -61,8 +61,8 @@ def test_a_shipped_recipe_fits_its_network(name: str) -> None:
     schedule = Schedule(optimizer, recipe, steps=10 * recipe.epochs)
     schedule.set(0)
     assert loaded.origin.preprocessing is not None
-    build_augmentation(recipe.augment, loaded.origin.preprocessing, "standard")
-    build_augmentation(recipe.strong, loaded.origin.preprocessing, "standard")
+    branches = bool(network.branch_augments(loaded.model))
+    plan_copies(recipe, loaded.model, loaded.origin.preprocessing, branches)
 
 
 def test_all_mistakes_are_told_at_once() -> None:
