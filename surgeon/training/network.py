@@ -17,6 +17,7 @@ from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
 from surgeon.surgery.apply import apply_plan, current_plan
+from surgeon.surgery.branches import mix_branches
 from surgeon.surgery.inserting import units_of
 from surgeon.surgery.inspect import AFFINE
 from surgeon.surgery.proof import plan_surgery, rewrite, state_sha256
@@ -257,8 +258,9 @@ def has_residual_path(loaded: LoadedModel) -> bool:
 
 
 def with_images(loaded: LoadedModel, preprocessing: Preprocessing, class_names: tuple[str, ...] | None) -> None:
-    """Note which images the network will have been trained on; a temperature was fitted to others."""
+    """Note which images the network will have been trained on; temperature and branch mix were chosen by others."""
     set_temperature(loaded.model, None)
+    mix_branches(loaded.model, None)
     loaded.origin = loaded.origin.model_copy(update={"preprocessing": preprocessing, "class_names": class_names})
 
 

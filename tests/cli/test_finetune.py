@@ -293,6 +293,16 @@ def test_a_temperature_does_not_outlive_the_weights_it_was_fitted_to(tmp_path: P
     assert temperature_of(surgeon.load(tmp_path / "run" / "checkpoint")) is None
 
 
+def test_nor_does_a_mix_of_branches(tmp_path: Path) -> None:
+    from surgeon.surgery.branches import mix_branches, mix_of
+
+    model = surgeon.convert(surgeon.load(Path(surgeon.__file__).parent / "assets" / "digits-resnet8"), "split")
+    mix_branches(model, 0.5)
+    surgeon.save(model, tmp_path / "mixed")
+    done("finetune", tmp_path / "mixed", *QUICK[2:], "--set", "sweep=null", "-o", tmp_path / "run")
+    assert mix_of(surgeon.load(tmp_path / "run" / "checkpoint")) is None
+
+
 REWRITES = [("--bn", name) for name in norms] + [("--insert", name) for name in inserts]
 
 

@@ -123,6 +123,19 @@ def test_the_divergence_is_climbed_where_predictions_are_attacked() -> None:
         np.testing.assert_allclose(reached, expected, atol=1e-9)
 
 
+def test_an_attack_that_knows_no_shares_is_given_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AutoAttack takes class numbers alone: of a mixed image, that of the largest share."""
+    given: list[Tensor] = []
+
+    def run(_: object, pixels: Tensor, labels: Tensor, **__: object) -> Tensor:
+        given.append(labels)
+        return pixels
+
+    monkeypatch.setattr("surgeon.conditions.attacks.automatic.run", run)
+    made("auto-attack", Linear(3))(pictures(), torch.eye(3)[[0, 2, 1, 1, 0]] * 0.4 + 0.2, INDICES, 0)
+    assert given[0].tolist() == [0, 2, 1, 1, 0]
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("predictions", [False, True])
 def test_the_network_is_left_as_it_was(name: str, predictions: bool) -> None:

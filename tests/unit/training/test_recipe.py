@@ -46,7 +46,7 @@ def test_a_shipped_recipe_says_how_to_run_it_and_what_to_expect(name: str) -> No
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_shipped_recipe_fits_its_network(name: str) -> None:
-    """Everything but the training itself: rewriting, what learns, optimiser, schedule, augmentations."""
+    """Everything but the training itself: rewriting, what learns, optimiser, schedule, copies of images."""
     recipe = load_recipe(name)
     model = shlex.split(header_of(RECIPES[name]).command)[2]
     if model == "resnet152":
