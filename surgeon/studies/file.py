@@ -137,12 +137,19 @@ def _parsed(content: Mapping[str, Any]) -> tuple[StudyFile, list[str], set[str]]
         found = error.errors()
         wrong = {str(details["loc"][0]) for details in found}
         rest = StudyFile.model_validate({key: value for key, value in content.items() if str(key) not in wrong})
-        return rest, list(dict.fromkeys(map(_problem, found))), wrong
+        # Of a key that may be of several types, each type has its own complaint: one is enough.
+        by_place = {_place(details): details for details in reversed(found)}
+        return rest, [_problem(details) for details in reversed(by_place.values())], wrong
+
+
+def _place(details: Any) -> tuple[str, ...]:
+    """Where a mistake is, without the types that pydantic adds to the place."""
+    types = re.compile(r"[\[(]|^(int|constrained-int|str|dict|Evaluation)$")
+    return tuple(str(part) for part in details["loc"] if not types.search(str(part)))
 
 
 def _problem(details: Any) -> str:
-    # Of a key that may be of several types, pydantic adds the type to the place.
-    place = [str(part) for part in details["loc"] if not re.search(r"[\[(]|^(int|str|dict|Evaluation)$", str(part))]
+    place = _place(details)
     where = ".".join(place)
     if details["type"] == "extra_forbidden":
         known = Evaluation.model_fields if place[0] == "evaluations" else StudyFile.model_fields
