@@ -53,7 +53,7 @@ def run_of(task: Task, folder: StudyFolder) -> StudyRun:
     state, remark = RunState.WAITING, ""
     if task.is_done:
         state = RunState.FINISHED
-    elif notes.error:  # before the lock, which the decoding processes of a killed run hold for a few seconds more
+    elif notes.error:
         state, remark = RunState.FAILED, notes.error
     elif folder.is_running(task.name):
         state, remark = RunState.RUNNING, progress_of(task.log)

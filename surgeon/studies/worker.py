@@ -26,6 +26,9 @@ def main() -> None:
     threading.Thread(target=_end_with_starter, daemon=True).start()
     lock, *command = sys.argv[1:]
     held = Path(lock).open("ab")  # noqa: SIM115 - until this process ends
+    os.register_at_fork(
+        after_in_child=held.close
+    )  # processes that decode images do not hold it, should they outlive us
     deadline = time.monotonic() + LONGEST_WAIT
     while True:
         try:
