@@ -71,10 +71,12 @@ def moved(content: Any, device: torch.device) -> Any:
             return type(content)(**parts)  # a Hugging Face output stays one
         except TypeError:
             return parts
-    if isinstance(content, tuple) and hasattr(content, "_fields"):
-        return type(content)(*(moved(part, device) for part in content))
     if isinstance(content, list | tuple):
-        return type(content)(moved(part, device) for part in content)
+        together = [moved(part, device) for part in content]
+        try:
+            return type(content)(together)
+        except TypeError:  # a named tuple takes its fields one by one
+            return type(content)(*together)
     return content
 
 

@@ -28,6 +28,7 @@ from surgeon.surgery.inspect import inspect_model
 from surgeon.training.copies import Copies
 from surgeon.training.loop import Trainer
 from surgeon.training.objective import Draws, Given, Objective
+from surgeon.training.recipe import Recipe
 from tests.cli.running import document, done, invoke, operations, refusal
 from tests.helpers import SmallResNet, randn
 from tests.unit.training.test_objective import NOTHING
@@ -195,7 +196,7 @@ def test_their_unit_takes_the_partners_of_their_mix() -> None:
 def test_their_unit_draws_by_the_number_of_the_step() -> None:
     model, unit = with_swap()
     trainer: Any = SimpleNamespace(
-        model=model, step=4, recipe=SimpleNamespace(seed=7), processes=SimpleNamespace(rank=0), _mixing=True
+        model=model, step=4, recipe=Recipe(seed=7), processes=SimpleNamespace(rank=0), _mixing=True
     )
     drawn = []
     for _ in range(2):

@@ -25,6 +25,7 @@ SHARED_WITH_OTHER_WORDS = {"split", "mode", "weak", "strong", "standard"}
 
 DEFAULTS = {
     ("commands/sweep/settings.py", "example-weighted"),  # what --alpha is short for
+    ("studies/tasks.py", "example-weighted"),  # what `alpha` is short for there
     ("conditions/gaussian_noise.py", "gaussian-noise"),  # a corruption of the same name as an augmentation
     ("commands/robustness/alexnet.py", "gaussian-noise"),  # a row of a published table
 }
