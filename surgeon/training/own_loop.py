@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from surgeon.augment.mixing import soft
 from surgeon.conditions.attack import one_attack
 from surgeon.core.errors import SurgeonError, did_you_mean, listing
-from surgeon.losses.base import Asked, Copy, Predicted, Predictions, ask
+from surgeon.losses.base import Asked, Copy, Predicted, Predictions, ask, wide
 from surgeon.models.sources import Preprocessing
 from surgeon.surgery.apply import unwrapped
 from surgeon.training.attack import TrainingAttack
@@ -53,8 +53,7 @@ class TrainingLoss:
             shares = soft(_of(copy, targets), found.shape[1])
             if len(shares) != len(found):
                 raise SurgeonError(f"There are {len(found)} predictions for {copy} copies, but {len(shares)} targets.")
-            wide = found.float() if found.dtype.itemsize < 4 else found
-            predicted[copy] = Predicted(wide, shares.to(wide))
+            predicted[copy] = Predicted(wide(found), shares.to(wide(found)))
         return total(self.terms, Predictions(predicted, self._labelled(given)))
 
     def __str__(self) -> str:
