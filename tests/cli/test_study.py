@@ -110,6 +110,7 @@ def test_a_study_from_its_file_to_its_page_and_nothing_twice() -> None:
     assert (plan["finished"], plan["missing"], plan["seconds"]) == (2, [], 0)
 
 
+@pytest.mark.long
 def test_conditions_of_an_evaluation_are_those_of_eval() -> None:
     result = document("study", write(evaluations={"noisy": {"under": "gaussian-noise"}}), "-o", "out", "--jobs", "1")
     checked = document("eval", "out/runs/plain-0/checkpoint", "--data", "digits", "--under", "gaussian-noise")
@@ -137,6 +138,7 @@ def test_a_killed_study_ends_its_runs_and_goes_on(started: Callable[..., Any]) -
     assert not workers_of("out")
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_reported_the_others_go_on_and_it_is_finished_by_the_same_command(
     started: Callable[..., Any],
 ) -> None:
@@ -155,6 +157,7 @@ def test_a_killed_worker_is_reported_the_others_go_on_and_it_is_finished_by_the_
     assert Path("out/logs/other-0.log").read_text() == log
 
 
+@pytest.mark.long
 def test_a_run_that_cannot_write_fails_and_is_finished_once_there_is_room() -> None:
     """No file may become larger than the state of a run: what a full disk does, without one."""
     file = write()
