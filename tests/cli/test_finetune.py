@@ -303,6 +303,15 @@ def test_nor_does_a_mix_of_branches(tmp_path: Path) -> None:
     assert mix_of(surgeon.load(tmp_path / "run" / "checkpoint")) is None
 
 
+def test_a_branch_that_is_not_trained_is_named(tmp_path: Path) -> None:
+    options = (*QUICK, "--bn", "split", "-o", tmp_path / "run")
+    said = "auxiliary branch is not trained"
+    assert said in invoke(*options, "--dry-run", "--loss", "cross-entropy:on=weak").stderr.replace("\n", " ")
+    assert said not in invoke(*options, "--dry-run").stderr.replace("\n", " ")
+    result = document(*options, "--loss", "cross-entropy:on=weak")
+    assert any(said in sentence for sentence in result["settings"])
+
+
 REWRITES = [("--bn", name) for name in norms] + [("--insert", name) for name in inserts]
 
 

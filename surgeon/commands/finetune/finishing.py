@@ -46,7 +46,8 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     sentences, sweeps = _choose_settings(run, progress)
     rewrites = current_plan(run.loaded.model).summary()
     changed = [f"Rewrites as trained: {before}; as saved: {rewrites}."] if before != rewrites else []
-    sentences = [*run.changes, *sentences, *changed]
+    untrained = [run.untrained_branch] if run.untrained_branch else []
+    sentences = [*run.changes, *untrained, *sentences, *changed]
     tested = run_test(run, trained, progress)
     test = tested.final if tested is not None else None
     steps = [tested.as_step(run)] if tested is not None else []

@@ -192,15 +192,22 @@ class Run:
         return len(self.splits.train) // self.batch_size
 
     @property
+    def untrained_branch(self) -> str:
+        """That the auxiliary branch takes no part, if it does not."""
+        if not self.has_branches or self.copies.branches:
+            return ""
+        return "The auxiliary branch is not trained, because no term of the loss looks at copies that take it."
+
+    @property
     def outlook(self) -> str:
-        """What the run would do, in one line."""
+        """What the run would do, in a few sentences."""
         learning = sum(p.numel() for p in self.loaded.model.parameters() if p.requires_grad)
         test = "no" if self.splits.test is None else f"{len(self.splits.test):,}"
         return (
             f"{count(self.recipe.epochs, 'epoch')} of {count(self.steps_per_epoch, 'step')}, "
             f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} training, "
-            f"{len(self.splits.validation):,} validation and {test} test images."
-        )
+            f"{len(self.splits.validation):,} validation and {test} test images. {self.untrained_branch}"
+        ).rstrip()
 
     @property
     def classes(self) -> int:
@@ -218,8 +225,7 @@ class Run:
     @property
     def _leaves_parameters_out(self) -> bool:
         """Auxiliary classifiers, as Inception networks have them, take no part in the loss; a branch may not either."""
-        one_branch_unused = self.has_branches and not self.copies.branches
-        return one_branch_unused or bool(getattr(self.loaded.model, "aux_logits", False))
+        return bool(self.untrained_branch) or bool(getattr(self.loaded.model, "aux_logits", False))
 
     def _validation_batches(self, skip_bad: bool) -> Batches:
         images, workers = self.splits.validation, self.request.inference.workers
