@@ -7,6 +7,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 TEST, VALIDATION = "test", "validation"
+SEED = "seed"
+SOURCES = ("init_seed", "order_seed", "augment_seed", "rounding_seed", "one_bit")
+"""Keys of a recipe that are each the seed of one source of randomness."""
 
 
 class Evaluation(BaseModel):
@@ -60,13 +63,16 @@ class Variant(BaseModel):
     data: str
     recipe: dict[str, Any]
     """The keys that are not as they are by default."""
+    varies: str = SEED
+    """The key of the recipe that is different in each run: all that is random, or one source of it."""
     epochs: int
     snapshots: int
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides what a run does, but for its seed."""
-        return self.model_dump(mode="json", include={"model", "weights", "pretrained", "data"}) | self.recipe
+        network = self.model_dump(mode="json", include={"model", "weights", "pretrained", "data"})
+        return network | self.recipe | ({"varies": self.varies} if self.varies != SEED else {})
 
 
 class Cell(NamedTuple):

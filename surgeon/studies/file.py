@@ -13,7 +13,7 @@ from pydantic import field_validator as validator
 from surgeon.core.bounded_yaml import parse_yaml
 from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
 from surgeon.core.reading import read_bounded, shortened
-from surgeon.studies.definition import TEST, Cell, Comparison, Definition, Evaluation, Variant, applies
+from surgeon.studies.definition import SEED, SOURCES, TEST, Cell, Comparison, Definition, Evaluation, Variant, applies
 from surgeon.training.recipe import check_recipe, find_recipe, read_yaml
 
 MOST_BYTES, MOST_VALUES, MOST_PROBLEMS = 1 << 18, 10_000, 20
@@ -21,7 +21,7 @@ DEFAULT_SEEDS, DEFAULT_METRICS = 3, ("accuracy", "cross-entropy")
 AS_TESTED = Evaluation.model_validate({})
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 OF_NETWORK = ("model", "weights", "pretrained", "data")
-"""Keys of a variant besides `recipe` and the keys of recipes."""
+"""Keys of a variant besides `recipe`, `varies` and the keys of recipes."""
 
 Seeds = Annotated[StrictInt, Field(ge=1)] | tuple[Annotated[StrictInt, Field(ge=0)], ...]
 
@@ -45,7 +45,8 @@ class StudyFile(BaseModel):
     )
     variants: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict,
-        description="By name, what differs: `model`, `weights`, `pretrained`, `data`, `recipe`, any key of a recipe.",
+        description="By name, what differs: `model`, `weights`, `pretrained`, `data`, `recipe`, any key of a recipe. "
+        "`varies: init_seed` gives each run its number as that seed alone, not as the seed of everything random.",
     )
     seeds: Seeds = Field(DEFAULT_SEEDS, description="How many (0, 1, 2, …), or a list.")
     evaluations: dict[str, Evaluation | None] = Field(
@@ -165,9 +166,10 @@ def _variants(given: StudyFile, folder: Path, problems: list[str], wrong: set[st
     for name, own in given.variants.items():
         keys = dict(own or {})
         network = {**outside, **{key: keys.pop(key) for key in OF_NETWORK if key in keys}}
+        varies = keys.pop("varies", SEED)
         # A variant that names a recipe starts from that alone.
         content = keys if "recipe" in keys else {**base, **keys}
-        found = list(_in_network(network, wrong))
+        found = [*_in_network(network, wrong), *_in_sources(varies, keys)]
         recipe = None
         try:
             recipe = _recipe(content, folder)
@@ -177,7 +179,9 @@ def _variants(given: StudyFile, folder: Path, problems: list[str], wrong: set[st
             problems += [f"variant {name!r}: {text.rstrip('.')}" for text in found]
             continue
         stored = recipe.model_dump(mode="json", exclude_defaults=True)
-        yield Variant(name=name, recipe=stored, epochs=recipe.epochs, snapshots=recipe.snapshots, **network)
+        yield Variant(
+            name=name, recipe=stored, varies=varies, epochs=recipe.epochs, snapshots=recipe.snapshots, **network
+        )
 
 
 def _recipe(content: dict[str, Any], folder: Path) -> Any:
@@ -208,6 +212,14 @@ def _in_network(network: Mapping[str, Any], wrong: set[str]) -> Iterator[str]:
         yield f"there is no weights file {shortened(weights)}"
     if not isinstance(network["pretrained"], bool):
         yield f"pretrained={shortened(network['pretrained'])}: it should be true or false"
+
+
+def _in_sources(varies: Any, keys: Mapping[str, Any]) -> Iterator[str]:
+    known = (SEED, *SOURCES)
+    if varies not in known:
+        yield f"varies={shortened(varies)}: it should be one of {listing(known)}"
+    elif varies in keys:
+        yield f"{varies}: it varies, so the study gives each run its own"
 
 
 def _in_names(given: StudyFile, wrong: set[str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from surgeon.studies.definition import TEST, Definition, Evaluation, Variant
+from surgeon.studies.definition import SEED, TEST, Definition, Evaluation, Variant
 from surgeon.studies.folder import StudyFolder
 from surgeon.training.state import STATE
 
@@ -69,7 +69,8 @@ def task_of(study: Definition, folder: StudyFolder, variant: Variant, seed: int)
 def _training(study: Definition, folder: StudyFolder, variant: Variant, seed: int) -> Step:
     run = folder.run(f"{variant.name}-{seed}")
     arguments = ["finetune", variant.model, "--data", variant.data, "--recipe", str(folder.recipe(variant.name))]
-    arguments += ["--seed", str(seed), "-o", str(run)]
+    arguments += ["--seed", str(seed)] if variant.varies == SEED else ["--set", f"{variant.varies}={seed}"]
+    arguments += ["-o", str(run)]
     arguments += ["--weights", variant.weights] if variant.weights is not None else []
     arguments += [] if variant.pretrained else ["--no-pretrained"]
     arguments += ["--skip-bad"] if study.skip_bad else []
