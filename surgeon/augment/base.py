@@ -39,6 +39,9 @@ __all__ = [
 ImageOperation = Callable[["Image.Image"], "Image.Image"]
 """Draws from the global generators of random, numpy and torch, as timm's and torchvision's own do."""
 
+JointOperation = Callable[["Image.Image", "Tensor"], "tuple[Image.Image, Tensor]"]
+"""A picture and its mask (H, W) to those of the network's size; draws as an ImageOperation does."""
+
 BatchOperation = Callable[["Tensor", "Tensor", "Generator | None"], "tuple[Tensor, Tensor]"]
 """Normalised images (N, C, H, W) and soft targets (N, classes) to the same, neither changed in place."""
 
@@ -84,6 +87,10 @@ class Augment(Entry[AugmentConfig]):
 
     kind: Kind
     build: Callable[[Any, Preprocessing], Any]
+    joint: Callable[[Any, Preprocessing], JointOperation] | None = None
+    """What makes the operation on a picture and its mask together, of a crop that masks can follow."""
+    keeps_places: bool = False
+    """Whether what an image shows stays where it is, so that its mask is still true."""
 
     def facts(self) -> dict[str, Any]:
         return {"kind": self.kind.value, "works on": _WORKS_ON[self.kind]}
@@ -103,12 +110,27 @@ def check_augments(specs: Iterable[str]) -> None:
 
 
 def register(
-    name: str, *, kind: Kind, paper: str, config: type[AugmentConfig] = AugmentConfig
+    name: str,
+    *,
+    kind: Kind,
+    paper: str,
+    config: type[AugmentConfig] = AugmentConfig,
+    joint: Callable[[Any, Preprocessing], JointOperation] | None = None,
+    keeps_places: bool = False,
 ) -> Callable[[Callable[[Any, Preprocessing], Any]], Augment]:
-    """Register the decorated function, which builds the operation; its docstring's first line is the summary."""
+    """Register the decorated function, which builds the operation; its docstring's first line is the summary.
+
+    Args:
+        name: What people type after `--augment`.
+        kind: What it works on.
+        paper: Where it is from.
+        config: Its options.
+        joint: Of a crop that masks can follow, what builds the operation on both.
+        keeps_places: Whether what an image shows stays where it is, so that its mask is still true.
+    """
 
     def wrap(build: Callable[[Any, Preprocessing], Any]) -> Augment:
         summary = summary_of(build, Augment.noun, name)
-        return augments.register(name)(Augment(name, summary, paper, config, kind, build))
+        return augments.register(name)(Augment(name, summary, paper, config, kind, build, joint, keeps_places))
 
     return wrap

@@ -252,10 +252,9 @@ class TerminalWatcher:
 
     def epoch(self, epoch: Epoch) -> None:
         validation = ""
-        if epoch.validation is not None:
-            validation = (
-                f"  validation {epoch.validation.accuracy:6.2%}, cross-entropy {epoch.validation.cross_entropy:.4f}"
-            )
+        if (measured := epoch.validation) is not None:
+            iou = f" mean IoU {measured.iou:6.2%}, pixels" if measured.primary == "iou" else ""
+            validation = f"  validation{iou} {measured.accuracy:6.2%}, cross-entropy {measured.cross_entropy:.4f}"
         output.say(
             f"epoch {epoch.number:>3}/{self.epochs}  loss {epoch.loss:.4f}  accuracy {epoch.accuracy:6.2%}{validation}"
             f"  [dim]{_rates(epoch)}{epoch.images_per_second:,.0f} images/s[/]"
@@ -278,6 +277,8 @@ def describe(result: FineTuning, folder: Path) -> None:
     output.say(f"  rewrites       {escape(result.rewrites) or 'none'}")
     output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
     held_back = " (a tenth of the training images)" if result.held_back else ""
+    if result.classes_text:
+        output.say(f"  classes        {escape(result.classes_text)}")
     images = f"{result.train_images:,} training, {result.validation_images:,} validation{held_back}"
     output.say(f"  images         {images}, {result.test_images:,} test")
     if left_out := left_out_text(result):

@@ -7,6 +7,7 @@ from PIL import Image
 from torch import Tensor
 
 from surgeon.core.errors import SurgeonError
+from surgeon.data.masks import Mask
 from surgeon.models.sources import Preprocessing
 
 MODES = {1: "L", 3: "RGB"}
@@ -38,6 +39,29 @@ class Transform:
             image = image.convert(self.mode)
         pixels: Tensor = self.geometry(image)
         return pixels
+
+
+class WholeImage(Transform):
+    """The whole image resized to the input size, whatever its proportions: every pixel has its place in a mask."""
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        from torchvision.transforms import Compose, InterpolationMode, PILToTensor, Resize
+
+        super().__init__(preprocessing)
+        how = InterpolationMode(preprocessing.interpolation)
+        self.geometry = Compose([Resize(preprocessing.input_size[-2:], how), PILToTensor()])
+
+
+def resized_mask(mask: Mask, size: tuple[int, int]) -> Tensor:
+    """A mask at another (height, width), each pixel that of the nearest place."""
+    classes = torch.from_numpy(mask)
+    if tuple(classes.shape) == size:
+        return classes
+    places = (
+        ((torch.arange(new) + 0.5) * (old / new)).floor().long() for new, old in zip(size, classes.shape, strict=True)
+    )
+    rows, columns = places
+    return classes[rows[:, None], columns]
 
 
 def normalise(batch: Tensor, preprocessing: Preprocessing) -> Tensor:

@@ -16,12 +16,15 @@ from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches
 from surgeon.data.opening import open_data
 from surgeon.data.stratified import limit
-from surgeon.layers.running import evaluate_once
-from surgeon.measuring.inference import InferenceSettings, images_at_once
+from surgeon.layers.running import evaluating
+from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.variants import Variant
 from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.problems import CLASSIFICATION, Problem, problem_of
 from surgeon.views import Merge, Views, views_for
 
+LARGEST_SIDE = 520
+"""Of the shorter side of images that a network segments, if it does not say: as in torchvision's own evaluation."""
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
 
 
@@ -35,14 +38,33 @@ class ImageOptions:
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
 
-    def applied_to(self, stated: Preprocessing | None, model: str) -> Preprocessing:
+    def applied_to(
+        self,
+        stated: Preprocessing | None,
+        model: str,
+        problem: Problem = CLASSIFICATION,
+        images: ImageSet | None = None,
+        most: int = LARGEST_SIDE,
+    ) -> Preprocessing:
+        """What images go through.
+
+        Args:
+            stated: What the network says.
+            model: Its name.
+            problem: What it does with them.
+            images: Those that it will see.
+            most: How long their shorter side may be, if nobody says anything.
+        """
+        stated = problem.preprocessing(stated, images, most)
         if stated is None:
             raise SurgeonError(f"It is not known what images {model!r} expects, so it cannot be evaluated.")
         self._check()
+        if self.crop_pct is not None and problem is not CLASSIFICATION:
+            raise SurgeonError("Whole images are segmented, none is cropped.", "Leave --crop-pct out.")
+        if self.input_size is not None:
+            stated = problem.resized(stated, self.input_size)
         changes = {k: v for k in ("crop_pct", "interpolation") if (v := getattr(self, k)) is not None}
         channels = stated.input_size[0]
-        if self.input_size is not None:
-            changes["input_size"] = (channels, self.input_size, self.input_size)
         for name in ("mean", "std"):
             if (numbers := getattr(self, name)) is not None:
                 changes[name] = _per_channel(tuple(numbers), channels, f"--{name}")
@@ -78,6 +100,10 @@ class InferenceRequest:
     label_column: str | None = None
     where: tuple[str, ...] = ()
     """COLUMN=VALUE: only the rows of a table in which all of these hold."""
+    problem: str | None = None
+    """classification or segmentation, if it is not to be found out."""
+    void: tuple[int, ...] = ()
+    """Values of masks that stand for no class, besides the usual one."""
     labelled: bool = True
     """Whether the images have to have labels."""
     skip_bad: bool = False
@@ -110,6 +136,8 @@ class PreparedNetwork:
     """What the network itself calls the classes that it predicts, those of the images first, if it is known."""
     matched_classes: tuple[int, int] | None = None
     """How many classes the images and the network have, where they were matched by name."""
+    problem: Problem = CLASSIFICATION
+    """What the network does with images."""
 
     def batches(self, image_set: ImageSet | None = None) -> Batches:
         """Batches of all images, or of others."""
@@ -117,7 +145,9 @@ class PreparedNetwork:
 
     @property
     def inference(self) -> InferenceSettings:
-        return InferenceSettings(self.device, self.precision, self.views, self.request.merge, self.outputs)
+        return InferenceSettings(
+            self.device, self.precision, self.views, self.request.merge, self.outputs, problem=self.problem
+        )
 
     @property
     def variant(self) -> Variant:
@@ -135,18 +165,20 @@ class PreparedNetwork:
 
 def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | None = None) -> PreparedNetwork:
     """Open the images (unless given), check that they fit the network, and move it to its device."""
-    preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name)
-    views = views_for(request.tta, preprocessing) if request.tta else None
     image_set = open_images(request) if images is None else images
+    problem = problem_of(loaded.origin, image_set, request.problem)
+    preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name, problem, image_set)
+    views = views_for(request.tta, preprocessing) if request.tta else None
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
-    outputs = _outputs(model, preprocessing, device)
+    outputs = _outputs(model, preprocessing, device, problem, image_set)
     names = loaded.class_names
     matched = None
-    if image_set.outputs is None:
+    image_set = problem.fitted(image_set, outputs, names)
+    if image_set.outputs is None and image_set.masks is None:  # masks are compared pixel by pixel
         known_as = wordnet_numbers() if names is None and _is_some_of_imagenet(image_set, outputs) else names
         matched = check_classes(image_set, outputs, known_as)
-    elif outputs != CLASSES:
+    elif image_set.masks is None and outputs != CLASSES:
         raise SurgeonError(
             f"{image_set.name!r} has classes of ImageNet, but {loaded.name} has {count(outputs, 'output')}, "
             f"not {CLASSES:,}."
@@ -159,11 +191,12 @@ def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | N
         views=views,
         device=device,
         precision=usable_precision(request.precision, device),
-        batch_size=request.batch_size or images_at_once(preprocessing.input_size),
+        batch_size=request.batch_size or problem.images_at_once(preprocessing.input_size),
         request=request,
         outputs=matched or image_set.outputs,
         class_names=tuple(names[place] for place in matched) if names and matched else names,
         matched_classes=(len(image_set.class_names), outputs) if matched else None,
+        problem=problem,
     )
 
 
@@ -192,6 +225,7 @@ def batches_for(
         request.skip_bad,
         keep_pictures=keep_pictures,
         fewest=fewest,
+        transform=networks[0].problem.transform,
     )
 
 
@@ -222,12 +256,21 @@ def open_images(request: InferenceRequest) -> ImageSet:
         label_column=request.label_column,
         labelled=request.labelled,
         where=request.where,
+        problem=request.problem,
+        void=request.void,
     )
     return image_set if request.limit is None else image_set.subset(limit(image_set.labels, request.limit))
 
 
-def _outputs(model: nn.Module, preprocessing: Preprocessing, device: torch.device) -> int:
-    (logits,) = evaluate_once(model, (torch.zeros(1, *preprocessing.input_size, device=device),))
-    if logits.dim() != 2:
-        raise SurgeonError(f"The network gives outputs of shape {tuple(logits.shape)}, not one number per class.")
-    return logits.shape[1]
+def _outputs(
+    model: nn.Module, preprocessing: Preprocessing, device: torch.device, problem: Problem, images: ImageSet
+) -> int:
+    """How many classes a network predicts."""
+    inputs = torch.zeros(1, *preprocessing.input_size, device=device)
+    with evaluating(model), torch.inference_mode():
+        answer = model(inputs)
+    try:
+        return problem.logits(answer, inputs).shape[1]
+    except SurgeonError as error:
+        labels = "masks" if images.masks is not None else "one label per image"
+        raise SurgeonError(f"{error.message} {images.name!r} has {labels}.", error.hint) from error

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surgeon.core.errors import SurgeonError
-from surgeon.metrics.accumulator import COLUMNS, ImageScores, Scores
+from surgeon.metrics.accumulator import ImageScores, Scores
 from surgeon.metrics.imagined import RIGHT
 from surgeon.metrics.interval import Interval, mean_interval, proportion_interval
 
@@ -27,11 +26,7 @@ def pool(parts: Sequence[ImageScores]) -> ImageScores:
         return first
     if any(not np.array_equal(first.indices, other.indices) for other in others):
         raise SurgeonError("Not all images were seen under all conditions.", "Score the same images under each.")
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", *COLUMNS)
-    }
-    sums = reduce(lambda one, other: one + other, (part.sums for part in parts))
-    return replace(first, **joined, sums=sums, imagined=sum(part.imagined for part in parts), under=tuple(parts))
+    return first.pooled(others)
 
 
 class ScoresUnder:

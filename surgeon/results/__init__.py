@@ -13,6 +13,8 @@ from surgeon.results.evaluation import (
     ConfidenceBin,
     Confusion,
     Evaluation,
+    MaskBreakdown,
+    MaskClass,
     Mistake,
 )
 from surgeon.results.outputs import Export, Merging, Target
@@ -70,6 +72,8 @@ __all__ = [
     "Gain",
     "Learned",
     "Learning",
+    "MaskBreakdown",
+    "MaskClass",
     "Measured",
     "Member",
     "Merging",

@@ -16,6 +16,7 @@ from surgeon.layers.rewriting import NormConfig
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
+from surgeon.problems import CLASSIFICATION, SEGMENTATION, Problem
 from surgeon.surgery.apply import apply_plan, current_plan
 from surgeon.surgery.branches import mix_branches
 from surgeon.surgery.inserting import units_of
@@ -28,7 +29,9 @@ from surgeon.training.recipe import Recipe
 NORMS = (SurgicalNorm, BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
-def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
+def fit_to_classes(
+    loaded: LoadedModel, classes: int, seed: int, problem: Problem = CLASSIFICATION
+) -> LoadedModel:
     """The network with outputs for so many classes: a new head if it has another number of them.
 
     A network without trained weights is drawn anew, so that the seed decides about all of it.
@@ -37,7 +40,7 @@ def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
     if source is None:
         raise SurgeonError(f"Only your code can build {loaded.name!r}, so its head cannot be replaced.")
     untrained = _is_untrained(loaded, source)
-    if _outputs(loaded) == classes and not untrained:
+    if _outputs(loaded, problem) == classes and not untrained:
         return loaded
     source = source.model_copy(update={"arguments": {**source.arguments, "num_classes": classes}})
     weights = loaded.origin.weights
@@ -61,13 +64,15 @@ def _is_untrained(loaded: LoadedModel, source: ModelSource) -> bool:
     return all(torch.equal(tensor, mine[name]) for name, tensor in drawn(source).state_dict().items())
 
 
-def _outputs(loaded: LoadedModel) -> int:
-    inputs = example_inputs(loaded.origin, examples=1)
+def _outputs(loaded: LoadedModel, problem: Problem) -> int:
+    inputs = example_inputs(loaded.origin, examples=1) or ()
     with torch.inference_mode():
-        logits = loaded.model.eval()(*(inputs or ()))
-    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
-        raise SurgeonError(f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned.")
-    return logits.shape[1]
+        answer = loaded.model.eval()(*inputs)
+    try:
+        return problem.logits(answer, inputs[0]).shape[1]
+    except (SurgeonError, IndexError, AttributeError, RuntimeError) as error:
+        reason = f" ({error.message.rstrip('.')})" if isinstance(error, SurgeonError) and problem is not CLASSIFICATION else ""
+        raise SurgeonError(f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned{reason}.") from error
 
 
 def check_input_size(loaded: LoadedModel) -> None:
@@ -115,6 +120,8 @@ def change_one_bit(model: nn.Module, seed: int) -> None:
 
 def head_of(model: nn.Module) -> list[nn.Module]:
     """What makes classes of features: all that timm names (some networks have two), or the last layer with weights."""
+    if (of_masks := SEGMENTATION.heads(model)) is not None:
+        return of_masks
     found = [head for head in _named_by_timm(model) if any(True for _ in head.parameters())]
     if found:
         return found

@@ -63,7 +63,8 @@ def condition_figures(
     columns: Sequence[Column], measured: Measured, baseline: Measured | None
 ) -> tuple[ConditionFigures, ...]:
     """Every condition, against clean images and against the baseline."""
-    accuracy, clean = metrics["accuracy"], measured.get(CLEAN)
+    clean = measured.get(CLEAN)
+    primary = metrics[next(iter(measured.values())).primary]
     return tuple(
         ConditionFigures(
             condition=column.condition,
@@ -72,8 +73,8 @@ def condition_figures(
             severity=column.severity,
             options=dict(column.options),
             metrics=summarise(scores := measured[column.condition]),
-            against_clean=gain_over(clean, scores, accuracy) if clean is not None and scores is not clean else None,
-            against_baseline=gain_over(baseline[column.condition], scores, accuracy) if baseline is not None else None,
+            against_clean=gain_over(clean, scores, primary) if clean is not None and scores is not clean else None,
+            against_baseline=gain_over(baseline[column.condition], scores, primary) if baseline is not None else None,
         )
         for column in columns
     )
