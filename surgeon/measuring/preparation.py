@@ -158,6 +158,12 @@ class PreparedNetwork:
         """The same images as the network itself expects them."""
         return replace(self, views=None, preprocessing=self.network_preprocessing)
 
+    def with_its_classes(self, images: ImageSet) -> ImageSet:
+        """Images whose masks have the classes that those of this network have; others as they are."""
+        if images.masks is None or self.image_set.masks is None or images.masks.classes is not None:
+            return images
+        return images.with_classes(self.image_set.class_names, known=self.image_set.names_known)
+
     @property
     def view_count(self) -> int:
         return self.views.count if self.views else 1
@@ -218,7 +224,7 @@ def batches_for(
     """
     request = networks[0].request
     return batches(
-        image_set,
+        networks[0].with_its_classes(image_set),
         [network.preprocessing for network in networks],
         min(network.batch_size for network in networks),
         request.workers,

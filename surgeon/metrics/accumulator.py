@@ -84,6 +84,14 @@ class ImageScores:
         """Some of the images by what is known of each; the sums for temperature scaling remain those of all."""
         return replace(self, **{name: getattr(self, name)[places] for name in ("indices", *COLUMNS)})
 
+    def answers(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """The predicted classes, and how sure the network is, without knowing what is right."""
+        return self.predicted, self.confidence
+
+    def errors(self) -> NDArray[np.float64]:
+        """For each image a number whose mean is the error: of classification, whether it is wrong."""
+        return (~self.correct).astype(np.float64)
+
     def same_as(self, other: ImageScores) -> bool:
         """Whether two networks are the same as far as these images show, to the last digit."""
         alike = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in SAME)

@@ -93,6 +93,17 @@ class MaskImages(ImageScores):
     def only(self, places: NDArray[Any]) -> MaskImages:
         return replace(self, indices=self.indices[places], nan=self.nan[places], rows=self.rows[places])
 
+    def answers(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Of some pixels of each image."""
+        return self.rows["sampled"].ravel(), self.of("confidence")
+
+    def errors(self) -> NDArray[np.float64]:
+        """Whose mean is 1 - mean IoU."""
+        from surgeon.metrics.mask_figures import iou_values
+
+        found: NDArray[np.float64] = 1 - iou_values(self).mean(axis=1)
+        return found
+
     def same_as(self, other: ImageScores) -> bool:
         assert isinstance(other, MaskImages)
         alike = all(np.array_equal(self.rows[name], other.rows[name]) for name in SAME)

@@ -73,8 +73,8 @@ def with_common_classes(
             f"There can be {MOST_CLASSES:,} classes; --void {max(found)} leaves such pixels out.",
         )
     names = [str(number) for number in range(max(found) + 1)]
-    named = (images.with_classes(names, known=False) for images in (train, validation))
-    return (*named, test.with_classes(names, known=False) if test is not None else None)
+    train, validation = (images.with_classes(names, known=False) for images in (train, validation))
+    return train, validation, test.with_classes(names, known=False) if test is not None else None
 
 
 def _check(train: ImageSet, images: ImageSet, limited_to: int | None) -> None:

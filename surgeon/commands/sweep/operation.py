@@ -106,7 +106,6 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     assert request.metric is not None
     if not metrics[request.metric].applies_to_masks(task.image_set.masks is not None):
         raise SurgeonError(f"--metric {request.metric} has no value for {task.problem.name}.", "Choose another one.")
-    choosing = task.image_set
     axes = axes_but_the_prior(task.model, request.axes, request.mix_logits)
     choose_under, confirm_under = parted(ask(request.under), confirming is not None)
     if request.under and not choose_under:
