@@ -42,7 +42,7 @@ def _check(spec: str, preprocessing: Preprocessing) -> None:
 
 
 def joint_crop(specs: Sequence[str], preprocessing: Preprocessing, crop: str | None) -> JointOperation:
-    """The crop that the specs ask for, of pictures and masks; where they say nothing of it, `crop` or that of evaluation."""
+    """The crop of pictures and masks that the specs ask for; where they ask for none, `crop` or that of evaluation."""
     crops = list(_crops(specs, preprocessing)) or list(_crops([crop] if crop else [], preprocessing))
     if not crops:
         return whole(preprocessing)

@@ -15,7 +15,6 @@ from surgeon.models.sources import Origin
 from surgeon.problems import SEGMENTATION, Problem, problem_of
 from surgeon.surgery.plainness import predicts_unconverted
 
-
 HUB_METRICS = {"accuracy": "accuracy", "iou": "mean_iou"}
 """As the hub calls them."""
 

@@ -169,7 +169,9 @@ def _table(result: Evaluation) -> Table:
     for name in columns.every([figures]):
         value, interval = figures.value(name), result.intervals.get(name)
         between = " to ".join(figure(name, edge) for edge in interval) if interval else ""
-        table.add_row(escape(f"{of_pixels if name != figures.primary else ''}{label(name)}"), figure(name, value), between)
+        table.add_row(
+            escape(f"{of_pixels if name != figures.primary else ''}{label(name)}"), figure(name, value), between
+        )
     table.add_row("temperature (fitted)", figure("temperature", figures.temperature), "")
     if figures.nan_images:
         table.add_row("images with NaN logits", str(figures.nan_images), "")

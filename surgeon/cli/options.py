@@ -58,7 +58,11 @@ LabelColumn = Annotated[
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="COLUMN=VALUE", help="Only the rows of a table with this value; != for others, * for anything; may be repeated."),
+    typer.Option(
+        "--where",
+        metavar="COLUMN=VALUE",
+        help="Only the rows of a table with this value; != for others, * for anything; may be repeated.",
+    ),
 ]
 Problem = Annotated[
     str | None,

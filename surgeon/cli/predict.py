@@ -15,7 +15,7 @@ from rich.table import Table
 from surgeon.cli import options, output
 from surgeon.cli.frame import Answer, add_command, loading
 from surgeon.cli.groups import GivenImages, Opening
-from surgeon.core.atomic import check_new_files
+from surgeon.core.atomic import check_destination, check_new_files
 from surgeon.core.errors import SurgeonError, count, printable
 from surgeon.report.wording import preprocessing_text
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from surgeon.results import Prediction
 
 STDIN = "-"
+LARGEST_SHOWN = 4
+"""Classes of a mask."""
 LEAST_SHOWN = 0.0005
 """Below it a probability is 0.0% in the table."""
 
@@ -43,6 +45,12 @@ def predict(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each image and class.")
     ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Of a network that segments: where masks go. Default: masks."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
     *,
     images: GivenImages,
@@ -55,6 +63,8 @@ def predict(
     given = _listed(paths)
     if csv_file is not None:
         check_new_files(csv_file.parent, [csv_file.name], overwrite)
+    if folder is not None:
+        check_destination(folder, overwrite)
     with loading():
         from surgeon.commands.predict.files import found_files
         from surgeon.commands.predict.operation import run_prediction
@@ -62,7 +72,7 @@ def predict(
     request = images.request("predict", tta, merge)
     loaded = opening.open(model)
     with output.progress_bar("images/s") as bar:
-        result = run_prediction(loaded, files, request, bar, top=top, csv_file=csv_file)
+        result = run_prediction(loaded, files, request, bar, top=top, csv_file=csv_file, folder=folder)
     return Answer(result, partial(_describe, result))
 
 
@@ -103,13 +113,25 @@ def _describe(result: Prediction) -> None:
         output.note(sentence)
     if result.nan_images:
         output.warn([f"The logits of {count(result.nan_images, 'image')} are not numbers."])
-    output.show(_table(result))
-    rate = len(result.images) / result.seconds
-    output.say(
-        f"[dim]{count(len(result.images), 'image')} in {result.seconds:.1f} s ({rate:.0f}/s) on {result.device}[/]"
-    )
+    output.show(_table_of_masks(result) if result.masks else _table(result))
+    number = len(result.images) or len(result.masks)
+    rate = number / result.seconds
+    output.say(f"[dim]{count(number, 'image')} in {result.seconds:.1f} s ({rate:.0f}/s) on {result.device}[/]")
     if result.csv_file is not None:
         output.say(f"Table: {escape(result.csv_file)}")
+
+
+def _table_of_masks(result: Prediction) -> Table:
+    """The largest classes of an image and their shares of it."""
+    table = Table()
+    table.add_column("image", overflow="fold")
+    table.add_column("largest classes, by their share of the pixels")
+    table.add_column("mean confidence", justify="right")
+    table.add_column("mask", overflow="fold")
+    for one in result.masks:
+        shares = ", ".join(f"{printable(each.name)} {each.share:.0%}" for each in one.classes[:LARGEST_SHOWN]) or "NaN"
+        table.add_row(escape(printable(one.image)), escape(shares), f"{one.confidence:.1%}", escape(one.file))
+    return table
 
 
 def _table(result: Prediction) -> Table:

@@ -114,7 +114,11 @@ class Under:
         with self._network() as network:
             if self.target is not None:
                 pixels = pixels.to(self.target.device)
-            labels = batch.labels if self.outputs is None or batch.labels.dim() == 3 else torch.tensor(self.outputs)[batch.labels]
+            labels = (
+                batch.labels
+                if self.outputs is None or batch.labels.dim() == 3
+                else torch.tensor(self.outputs)[batch.labels]
+            )
             changed = self.asked.apply(pixels, labels, batch.indices, self.seed, network)
         if changed.shape != batch.images.shape:
             raise SurgeonError(

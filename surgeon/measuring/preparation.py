@@ -138,6 +138,8 @@ class PreparedNetwork:
     """How many classes the images and the network have, where they were matched by name."""
     problem: Problem = CLASSIFICATION
     """What the network does with images."""
+    classes: int = 0
+    """How many it knows."""
 
     def batches(self, image_set: ImageSet | None = None) -> Batches:
         """Batches of all images, or of others."""
@@ -203,6 +205,7 @@ def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | N
         class_names=tuple(names[place] for place in matched) if names and matched else names,
         matched_classes=(len(image_set.class_names), outputs) if matched else None,
         problem=problem,
+        classes=outputs,
     )
 
 

@@ -59,7 +59,10 @@ class Segmentation(Problem):
         """The shorter side has this length, and proportions stay, but for what is no multiple of 8."""
         channels, height, width = preprocessing.input_size
         shorter = min(height, width)
-        sides = (side if length == shorter else round(length * side / shorter / STRIDE) * STRIDE for length in (height, width))
+        sides = (
+            side if length == shorter else round(length * side / shorter / STRIDE) * STRIDE
+            for length in (height, width)
+        )
         return preprocessing.model_copy(update={"input_size": (channels, *sides), "crop_pct": 1.0})
 
     def side(self, preprocessing: Preprocessing) -> int | None:

@@ -118,9 +118,7 @@ def _panels(result: FineTuning) -> list[Panel]:
     )
     rates = _rates(result)
     highest = max((value for curve in rates for value in curve.finite.values()), default=0.0)
-    of_masks = (
-        Curve("validation", {number: metrics.value("iou") or 0.0 for number, metrics in looked_at.items()}),
-    )
+    of_masks = (Curve("validation", {number: metrics.value("iou") or 0.0 for number, metrics in looked_at.items()}),)
     return [
         *([Panel("iou", "mean IoU", "iou", of_masks)] if result.validation.primary == "iou" else []),
         Panel("loss", "loss", "cross-entropy", losses, _close_up(*losses)),

@@ -18,7 +18,7 @@ from surgeon.results.evaluation import (
     Mistake,
 )
 from surgeon.results.outputs import Export, Merging, Target
-from surgeon.results.prediction import ClassProbability, PredictedImage, Prediction
+from surgeon.results.prediction import ClassProbability, ClassShare, PredictedImage, PredictedMask, Prediction
 from surgeon.results.recalibration import Answers, Change, Recalibration
 from surgeon.results.robustness import (
     AttackCheck,
@@ -56,6 +56,7 @@ __all__ = [
     "Choice",
     "ClassFigures",
     "ClassProbability",
+    "ClassShare",
     "Combination",
     "ConditionFigures",
     "ConfidenceBin",
@@ -83,6 +84,7 @@ __all__ = [
     "PlannedRun",
     "Point",
     "PredictedImage",
+    "PredictedMask",
     "Prediction",
     "Recalibration",
     "Restatement",

@@ -29,9 +29,7 @@ from surgeon.training.recipe import Recipe
 NORMS = (SurgicalNorm, BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
-def fit_to_classes(
-    loaded: LoadedModel, classes: int, seed: int, problem: Problem = CLASSIFICATION
-) -> LoadedModel:
+def fit_to_classes(loaded: LoadedModel, classes: int, seed: int, problem: Problem = CLASSIFICATION) -> LoadedModel:
     """The network with outputs for so many classes: a new head if it has another number of them.
 
     A network without trained weights is drawn anew, so that the seed decides about all of it.
@@ -71,8 +69,14 @@ def _outputs(loaded: LoadedModel, problem: Problem) -> int:
     try:
         return problem.logits(answer, inputs[0]).shape[1]
     except (SurgeonError, IndexError, AttributeError, RuntimeError) as error:
-        reason = f" ({error.message.rstrip('.')})" if isinstance(error, SurgeonError) and problem is not CLASSIFICATION else ""
-        raise SurgeonError(f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned{reason}.") from error
+        reason = (
+            f" ({error.message.rstrip('.')})"
+            if isinstance(error, SurgeonError) and problem is not CLASSIFICATION
+            else ""
+        )
+        raise SurgeonError(
+            f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned{reason}."
+        ) from error
 
 
 def check_input_size(loaded: LoadedModel) -> None:

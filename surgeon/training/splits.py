@@ -14,7 +14,6 @@ from surgeon.data.stratified import limit
 from surgeon.measuring.choosing import hold_back, open_split
 from surgeon.measuring.preparation import InferenceRequest, open_images
 
-
 MOST_CLASSES = 1024
 """Of masks: a network has a score for each of them at every pixel."""
 

@@ -98,9 +98,7 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
     def compare(images: ImageSet, doing: str, fitted: PreparedNetwork = prepared) -> tuple[Scores, Scores]:
         variants = {AFTER: fitted.variant, BEFORE: replace(fitted.variant, model=original)}
         fitting = fitted.batches(images)
-        kept = measure(
-            variants, fitting, fitted.problem.keep, processes=processes, progress=progress, doing=doing
-        ).kept
+        kept = measure(variants, fitting, fitted.problem.keep, processes=processes, progress=progress, doing=doing).kept
         return kept[BEFORE], kept[AFTER]
 
     change = change_between(*compare(estimating.without_labels(), "comparing"))
