@@ -61,7 +61,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="COLUMN=VALUE",
-        help="Only the rows of a table with this value; != for others, * for anything; may be repeated.",
+        help="Only the rows of a table with this value; != for others, * for anything; repeatable.",
     ),
 ]
 Problem = Annotated[

@@ -70,7 +70,7 @@ class Order(Sampler[list[Position]]):
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """Bytes of one or more augmented copies of the same images (N, C, H, W), channels last, and their labels or masks."""
+    """Bytes of one or more augmented copies of the same images (N, C, H, W), and their labels or masks."""
 
     copies: tuple[Tensor, ...]
     labels: Tensor
