@@ -29,6 +29,12 @@ class Evaluation(BaseModel):
     branch_share: float | None = Field(
         None, alias="lambda", ge=0, le=1, description="Mix of the branches of a split network, as for `eval --lambda`."
     )
+    recalibrate: float | None = Field(
+        None,
+        ge=0,
+        description="Adapt each network to these images without their labels, at this prior: each half as adapted by "
+        "the other.",
+    )
     ensemble: Literal["seeds", "snapshots"] | None = Field(
         None, description="Average the logits of the networks of all seeds, or of the snapshots of each run."
     )
@@ -37,7 +43,7 @@ class Evaluation(BaseModel):
     @property
     def measures_anew(self) -> bool:
         """Whether it asks for more than the logits or the figures that a run leaves anyway."""
-        asked = (self.data, self.limit, self.tta, self.alpha, self.branch_share)
+        asked = (self.data, self.limit, self.tta, self.alpha, self.branch_share, self.recalibrate)
         return any(one is not None for one in asked) or bool(self.where or self.under)
 
     @property

@@ -244,6 +244,8 @@ def _in_evaluations(evaluations: Mapping[str, Evaluation], variants: list[Varian
     for name, one in evaluations.items():
         checks: list[str | None] = [_refused(check_conditions, one.under)]
         checks += [_refused(check_views, one.tta)] if one.tta is not None else []
+        if one.recalibrate is not None and (one.under or one.tta is not None or one.branch_share is not None):
+            checks.append("recalibrate does not go with under, tta and lambda")
         checks += [f"there is no variant {other!r}" for other in one.variants if other not in given.variants]
         if len(variants) == len(given.variants) and not any(applies(one, variant) for variant in variants):
             checks.append("no variant has snapshots")

@@ -135,12 +135,17 @@ def begin(folder: StudyFolder, study: Definition, overwrite: bool) -> list[str]:
     evaluations = {name: one.model_dump(mode="json") for name, one in study.evaluations.items()}
     measured = record.get("evaluations", {}) if record is not None else {}
     for name in evaluations:
-        if name in measured and measured[name] != evaluations[name]:
+        if name in measured and _asked(measured[name]) != _asked(evaluations[name]):
             for file in (folder.path / "evaluations").glob(f"*/{name}--*"):
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
             sentences.append(f"The evaluation {name!r} has changed and is done again.")
     _write(folder, study, {**before, **{name: one.settings for name, one in wanted.items()}}, measured | evaluations)
     return sentences
+
+
+def _asked(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """What an evaluation asks for: without the keys that it leaves out, which later versions have more of."""
+    return {key: value for key, value in evaluation.items() if value not in (None, [])}
 
 
 def _write(folder: StudyFolder, study: Definition, runs: Mapping[str, Any], evaluations: Mapping[str, Any]) -> None:
