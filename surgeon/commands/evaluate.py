@@ -82,9 +82,11 @@ def run_evaluation(
     measured = measure(
         {name: network.variant for name, network in networks.items()} | conditions | features,
         batches_for(list(networks.values()), prepared.image_set),
-        lambda name: OnlyLogits(logits=Logits())
-        if name in features
-        else ScoresAndLogits(logits=Logits() if kept_logits and name != ONE_VIEW else None),
+        lambda name: (
+            OnlyLogits(logits=Logits())
+            if name in features
+            else ScoresAndLogits(logits=Logits() if kept_logits and name != ONE_VIEW else None)
+        ),
         processes=processes,
         progress=progress,
         doing=f"evaluating {prepared.view_count} views" if prepared.views else "evaluating",

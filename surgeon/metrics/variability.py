@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surgeon.core.presentation import Presentation
 
@@ -148,7 +148,7 @@ class Runs:
 
 
 def compare_runs(
-    logits: Sequence[Array], labels: NDArray[np.int64], features: Sequence[Array] | None = None
+    logits: Sequence[Array], labels: NDArray[np.int64], features: Sequence[NDArray[Any]] | None = None
 ) -> Runs:
     """Compare runs by what their networks say of the same images.
 
@@ -170,7 +170,8 @@ def compare_runs(
     ranks = [_ranks(np.asarray(one, np.float64).ravel()) for one in logits]
 
     def gain(one: int, other: int) -> float:
-        together = np.logaddexp(log_probabilities[one], log_probabilities[other]).argmax(1)
+        with np.errstate(invalid="ignore"):
+            together = np.logaddexp(log_probabilities[one], log_probabilities[other]).argmax(1)
         return float((together == labels).mean() - right[[one, other]].mean())
 
     of_pairs = {
@@ -189,7 +190,7 @@ def compare_runs(
     return Runs(number, of_each, {name: np.where(both, values, np.nan) for name, values in of_pairs.items()})
 
 
-def linear_cka(one: Array, other: Array) -> float:
+def linear_cka(one: NDArray[Any], other: NDArray[Any]) -> float:
     """How similar two representations of the same images are: 1 for equal ones, up to rotation and scale.
 
     S. Kornblith et al., Similarity of Neural Network Representations Revisited, ICML 2019.
@@ -240,7 +241,8 @@ def interval_over_runs(runs: Runs, measure: Measure, tail: float) -> Spread | No
 def ratio(runs: Runs, reference: Runs, measure: Measure) -> float | None:
     """How much runs vary in comparison with others; None where that has no meaning."""
     mine, theirs = (measure.amount(one.value(measure)) for one in (runs, reference))
-    return mine / theirs if mine >= 0 and theirs > 0 else None
+    has_meaning = theirs > 0 and (mine > 0 if measure.is_signed else mine >= 0)
+    return mine / theirs if has_meaning else None
 
 
 def interval_of_ratio(runs: Runs, reference: Runs, measure: Measure, tail: float) -> Spread | None:
@@ -304,8 +306,9 @@ def _matrix(number: int, of_pair: Callable[[int, int], float]) -> Array:
 def _log_softmax(logits: Array) -> Array:
     import numpy as np
 
-    shifted = logits - logits.max(1, keepdims=True)
-    found: Array = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    with np.errstate(invalid="ignore"):
+        shifted = logits - logits.max(1, keepdims=True)
+        found: Array = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     return found
 
 

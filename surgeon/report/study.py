@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surgeon.report import folder as report_folder
 from surgeon.metrics.variability import MEASURES
+from surgeon.report import folder as report_folder
 from surgeon.report import svg, variability, wording
 from surgeon.report.chart import RowChart, RowMark
 from surgeon.report.frame import render

@@ -37,7 +37,9 @@ def key(row: StudyVariability) -> str:
 
 def column_name(measure: Measure) -> str:
     """What stands above values, with their unit."""
-    return f"{measure.shown.heading} ({measure.shown.suffix.strip()})" if measure.shown.suffix else measure.shown.heading
+    return (
+        f"{measure.shown.heading} ({measure.shown.suffix.strip()})" if measure.shown.suffix else measure.shown.heading
+    )
 
 
 def amount_name(measure: Measure) -> str:
@@ -153,13 +155,16 @@ def beside_published(result: Study) -> list[tuple[str, str, str]]:
 
 def _range(rows: Sequence[StudyVariability], measure: str) -> str:
     values = [row.value for row in rows if row.measure == measure]
-    low, high = (number(MEASURES[measure], edge) for edge in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
+    return _from_to(*(number(MEASURES[measure], edge) for edge in (min(values), max(values))))
 
 
 def _ratios(rows: Sequence[StudyVariability], measure: str) -> str:
     values = [row.ratio for row in rows if row.measure == measure and row.ratio is not None]
-    return f"{ratio_text(min(values))} to {ratio_text(max(values))}" if values else MISSING
+    return _from_to(ratio_text(min(values)), ratio_text(max(values))) if values else MISSING
+
+
+def _from_to(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def _reduction(row: StudyVariability) -> str:

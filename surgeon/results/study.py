@@ -100,7 +100,7 @@ class StudyVariability(Result):
     """Whether each run's predictions are averages over snapshots or views."""
     value: float
     error: float | None
-    """Standard error: of a standard deviation by the bootstrap of runs, of a mean over pairs by the jackknife of runs."""
+    """Standard error: of a standard deviation by the bootstrap of runs, of a mean over pairs by the jackknife."""
     over_runs: Bounds | None
     """95% interval, for other runs on the same images."""
     ratio: float | None

@@ -60,8 +60,8 @@ class StudyFile(BaseModel):
     )
     variability: StrictBool | str | None = Field(
         None,
-        description="Also show how much the runs of each variant vary, and in comparison with this `variant/evaluation`; "
-        "false: do not. Default: if a variant has `varies`, in comparison with the first variant in the first evaluation.",
+        description="Show how much the runs of each variant vary, in comparison with this `variant/evaluation`, or "
+        "false. Default: if a variant has `varies`, in comparison with the first variant in the first evaluation.",
     )
     skip_bad: StrictBool = Field(False, description="Leave out images that cannot be read.")
     cpus: float = Field(1, gt=0, description="Of one run, on Ray.")
@@ -288,7 +288,11 @@ def _cells(variants: list[Variant], evaluations: Mapping[str, Evaluation]) -> li
 
 
 def _reference(
-    asked: bool | str | None, cells: list[Cell], evaluations: Mapping[str, Evaluation], varied: bool, problems: list[str]
+    asked: bool | str | None,
+    cells: list[Cell],
+    evaluations: Mapping[str, Evaluation],
+    varied: bool,
+    problems: list[str],
 ) -> Cell | None:
     """Whose runs the variability of the others is compared with, if it is asked for."""
     if asked is False or (asked is None and not varied):
