@@ -127,4 +127,5 @@ def _measuring(
         arguments += [option, str(value)] if value is not None else []
     for option, values in (("--where", evaluation.where), ("--under", evaluation.under)):
         arguments += [part for value in values for part in (option, value)]
+    arguments += ["--save-features"] if evaluation.features else []
     return (*arguments, *(["--skip-bad"] if study.skip_bad else []))
