@@ -1,4 +1,4 @@
-"""The scripts that are no study files still work, and nothing else lies between the study files."""
+"""The scripts that are no study files still work."""
 
 from __future__ import annotations
 
@@ -11,20 +11,12 @@ import pytest
 import yaml
 from datasets import load_dataset
 
-from surgeon.studies.file import load_study
-
-RECIPES = Path(__file__).parents[2] / "recipes"
-SCRIPTS = RECIPES / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "recipes" / "scripts"
 
 
 def run(monkeypatch: pytest.MonkeyPatch, script: str, *arguments: object) -> None:
     monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
     runpy.run_path(str(SCRIPTS / script), run_name="__main__")
-
-
-@pytest.mark.parametrize("file", sorted((RECIPES / "studies").glob("*.yaml")), ids=lambda file: file.stem)
-def test_every_yaml_file_among_the_studies_is_a_study(file: Path) -> None:
-    assert load_study(file).description
 
 
 def test_batches_of_few_classes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ def plan_study(study: Definition, output: Path | None, jobs: int | None, say: Ca
     with tempfile.TemporaryDirectory() as elsewhere:
         folder = StudyFolder(output if output is not None else Path(elsewhere))
         refuse_other_settings(folder, study)
-        again = {f"eval {name}" for name in changed_evaluations(folder.read_record(), study)}
+        again = changed_evaluations(folder.read_record(), study)
         tasks = tasks_of(study, folder)
-        steps = {task.name: [one for one in task.steps if not one.is_done or one.what in again] for task in tasks}
+        steps = {task.name: [one for one in task.steps if not one.is_done or one.evaluation in again] for task in tasks}
         missing = [task for task in tasks if steps[task.name]]
         trained = [task for task in tasks if task.steps[0].is_done]
         costs, measured = _costs(study, folder, trained, missing, say)
