@@ -72,8 +72,8 @@ def _has_room(resources: Mapping[str, float], needed: Mapping[str, float]) -> bo
 
 def _listed(needed: Mapping[str, float]) -> str:
     units = {"CPU": "CPUs", "GPU": "GPUs"}
-    shown = {name: f"{amount:g} {units[name]}" for name, amount in needed.items() if name in units and amount}
-    memory = [f"{needed['memory'] / 2**30:g} GiB of memory"] if "memory" in needed else []
+    shown = {name: f"{amount:,.10g} {units[name]}" for name, amount in needed.items() if name in units and amount}
+    memory = [f"{needed['memory'] / 2**30:,.10g} GiB of memory"] if "memory" in needed else []
     return listing([*shown.values(), *memory])
 
 
