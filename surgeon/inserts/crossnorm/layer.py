@@ -52,6 +52,9 @@ class Turns:
         return Turns(active=self.active, p=self.p, seed=self.seed)
 
 
+ALL = slice(None)
+
+
 class BeginStep:
     """A forward pre-hook of the whole network."""
 
@@ -79,7 +82,12 @@ class CrossNorm(TrainingUnit):
         self.crop = crop
         self.beta = beta
         self.index = index
+        self.changed = ALL
         self._draws = Repeatable()
+
+    def change_only(self, examples: slice) -> None:
+        """Exchange styles among these examples of the next batch alone."""
+        self.changed = examples
 
     def reseed(self, *numbers: int) -> None:
         """Draw by these numbers from now on, together with all that take turns with it."""
@@ -95,7 +103,11 @@ class CrossNorm(TrainingUnit):
         with self._draws.drawing(self.turns.generator):
             if not self.turns.acts(self.index, alone):
                 return x
-            return self._restyled(x, self.turns.generator)
+            if self.changed == ALL:
+                return self._restyled(x, self.turns.generator)
+            restyled = x.clone()
+            restyled[self.changed] = self._restyled(x[self.changed], self.turns.generator)
+            return restyled
 
     def _restyled(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         if self.mode == "one-instance":
