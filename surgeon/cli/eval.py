@@ -42,6 +42,12 @@ def evaluate(
     save_logits: Annotated[
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
+    save_features: Annotated[
+        bool,
+        typer.Option(
+            "--save-features", help="With --save-logits: write also what the network's head sees, one row per image."
+        ),
+    ] = False,
     temperature: Annotated[
         bool,
         typer.Option(
@@ -67,6 +73,8 @@ def evaluate(
     options.check_under(under, None)
     if force and not temperature:
         raise SurgeonError("--force stores a temperature whose gain may be noise: pass --temperature too.")
+    if save_features and save_logits is None:
+        raise SurgeonError("--save-features adds to the file of the logits: pass --save-logits too.")
     if temperature and folder is None:
         raise SurgeonError("--temperature writes a checkpoint and needs a place for it.", "Pass one with -o DIR.")
     if temperature and branch == "aux":
@@ -87,6 +95,7 @@ def evaluate(
             request,
             bar,
             save_logits=save_logits,
+            save_features=save_features,
             output=folder,
             with_temperature=temperature,
             force=force,

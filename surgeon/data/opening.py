@@ -20,6 +20,7 @@ from surgeon.data.images import ImageSet, PixelArrays
 from surgeon.data.named_splits import VALIDATION_NAMES, WHOLE, choose_split
 from surgeon.data.presets import PRESETS, Preset
 from surgeon.data.tables import Columns, column_values, image_set, parquet_values
+from surgeon.data.union import UNION, parts_of, union_of, unlabelled_union_of
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features  # type: ignore[import-untyped]
@@ -50,6 +51,8 @@ def open_data(
         where: COLUMN=VALUE: only the rows of a table in which all of these hold.
     """
     columns = Columns(image_column, label_column, labelled, tuple(where))
+    if spec.startswith(UNION):
+        return _open_union(spec, split, columns)
     if spec == "digits":
         _refuse_conditions(where, spec)
         return _open_digits(split).without_labels() if not labelled else _open_digits(split)
@@ -70,6 +73,21 @@ def open_data(
     return _open_path(Path(spec).expanduser(), split, columns)
 
 
+def _open_union(spec: str, split: str | None, columns: Columns) -> ImageSet:
+    parts = [
+        open_data(
+            part,
+            split,
+            image_column=columns.image,
+            label_column=columns.label,
+            labelled=columns.labelled,
+            where=columns.where,
+        )
+        for part in parts_of(spec)
+    ]
+    return union_of(parts) if columns.labelled else unlabelled_union_of(parts)
+
+
 def _refuse_conditions(where: Sequence[str], name: str) -> None:
     if where:
         raise SurgeonError(
@@ -79,6 +97,8 @@ def _refuse_conditions(where: Sequence[str], name: str) -> None:
 
 def is_known(spec: str) -> bool:
     """Whether this names data that others have too, and not a file or folder."""
+    if spec.startswith(UNION):
+        return all(map(is_known, parts_of(spec)))
     return spec == "digits" or spec in PRESETS or spec.startswith("hf:")
 
 

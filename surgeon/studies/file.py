@@ -61,6 +61,11 @@ class StudyFile(BaseModel):
         description="`variant: baseline`, in every evaluation, or `variant/evaluation: baseline/evaluation`. "
         "Default: all against the first variant.",
     )
+    variability: StrictBool | str | None = Field(
+        None,
+        description="Show how much the runs of each variant vary, in comparison with this `variant/evaluation`, or "
+        "false. Default: if a variant has `varies`, in comparison with the first variant in the first evaluation.",
+    )
     skip_bad: StrictBool = Field(False, description="Leave out images that cannot be read.")
     cpus: float = Field(1, gt=0, description="Of one run, on Ray.")
     gpus: float = Field(0, ge=0, description="Of one run, on Ray.")
@@ -78,7 +83,8 @@ class StudyFile(BaseModel):
     @classmethod
     def _no_truth_among_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """In Python true is 1, but `seeds: true` is a mistake."""
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+        allowed = (bool, StrictBool | str | None)
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation not in allowed:
             raise ValueError("true and false are no values of this key")
         return value
 
@@ -113,8 +119,16 @@ def check_study(content: Mapping[str, Any], path: Path) -> Definition:
     problems += _in_evaluations(evaluations, variants, given)
     problems += [text for name in given.metrics if (text := _refused(_check_metric, name))]
     comparisons: tuple[Comparison, ...] = ()
+    reference: Cell | None = None
     if not problems:  # which otherwise may have left out what is compared
         comparisons = tuple(dict.fromkeys(_comparisons(given, variants, evaluations, problems)))
+        reference = _reference(
+            given.variability,
+            _cells(variants, evaluations),
+            evaluations,
+            any(one.varies != SEED for one in variants),
+            problems,
+        )
     if problems:
         shown = [text.strip().rstrip(".?") for text in problems[:MOST_PROBLEMS]]
         more = len(problems) - len(shown)
@@ -129,6 +143,7 @@ def check_study(content: Mapping[str, Any], path: Path) -> Definition:
         seeds=tuple(range(given.seeds)) if isinstance(given.seeds, int) else given.seeds,
         evaluations=evaluations,
         comparisons=comparisons,
+        variability=reference,
         **given.model_dump(include={"description", "metrics", "skip_bad", "cpus", "gpus", "memory"}),
     )
 
@@ -249,7 +264,12 @@ def _in_evaluations(evaluations: Mapping[str, Evaluation], variants: list[Varian
     for name, one in evaluations.items():
         checks: list[str | None] = [_refused(check_conditions, one.under)]
         checks += [_refused(check_views, one.tta)] if one.tta is not None else []
+        beside = one.under or one.features or one.tta is not None or one.branch_share is not None
+        if one.recalibrate is not None and beside:
+            checks.append("recalibrate does not go with under, tta, lambda and features")
         checks += [f"there is no variant {other!r}" for other in one.variants if other not in given.variants]
+        if one.features and (one.averages or one.under):
+            checks.append("features are those of one network, in one view of plain images")
         if len(variants) == len(given.variants) and not any(applies(one, variant) for variant in variants):
             checks.append("no variant has snapshots")
         yield from (f"evaluation {name!r}: {text}" for text in checks if text)
@@ -262,13 +282,36 @@ def _comparisons(
     if asked is None:
         first, *others = (variant.name for variant in variants)
         asked = dict.fromkeys(others, first)
-    cells = [Cell(v.name, name) for name, one in evaluations.items() for v in variants if applies(one, v)]
+    cells = _cells(variants, evaluations)
     for candidate, baselines in asked.items():
         for baseline in [baselines] if isinstance(baselines, str) else baselines:
             found = list(_pairs(candidate, baseline, cells))
             if not found:
                 problems.append(f"comparisons: there is nothing to compare {candidate!r} with {baseline!r} by")
             yield from found
+
+
+def _cells(variants: list[Variant], evaluations: Mapping[str, Evaluation]) -> list[Cell]:
+    return [Cell(v.name, name) for name, one in evaluations.items() for v in variants if applies(one, v)]
+
+
+def _reference(
+    asked: bool | str | None,
+    cells: list[Cell],
+    evaluations: Mapping[str, Evaluation],
+    varied: bool,
+    problems: list[str],
+) -> Cell | None:
+    """Whose runs the variability of the others is compared with, if it is asked for."""
+    if asked is False or (asked is None and not varied):
+        return None
+    fitting = [cell for cell in cells if evaluations[cell.evaluation].compares_runs]
+    if isinstance(asked, str):
+        fitting = [cell for cell in fitting if asked in (str(cell), cell.variant)]
+    if not fitting and asked is not None:
+        what = f"there is no {asked!r}" if isinstance(asked, str) else "there is nothing"
+        problems.append(f"variability: {what} that leaves the logits of each run")
+    return fitting[0] if fitting else None
 
 
 def _pairs(candidate: str, baseline: str, cells: list[Cell]) -> Iterator[Comparison]:

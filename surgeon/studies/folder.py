@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from surgeon.core.atomic import staged
 from surgeon.core.errors import ExitCode, SurgeonError, listing
 from surgeon.core.reading import parse_json, read_bounded
-from surgeon.studies.definition import Definition, Variant
+from surgeon.studies.definition import Definition, Evaluation, Variant
 
 RECORD, LOCK, MOST_RECORD_BYTES = "study.json", ".lock", 1 << 26
 SCHEMA = 1
@@ -134,8 +134,8 @@ def begin(folder: StudyFolder, study: Definition, overwrite: bool) -> list[str]:
         sentences.append(f"{name} is trained afresh.")
     evaluations = {name: one.model_dump(mode="json") for name, one in study.evaluations.items()}
     measured = record.get("evaluations", {}) if record is not None else {}
-    for name in evaluations:
-        if name in measured and measured[name] != evaluations[name]:
+    for name, one in study.evaluations.items():
+        if name in measured and _evaluation(measured[name]) != one:
             for file in (folder.path / "evaluations").glob(f"*/{name}--*"):
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
             sentences.append(f"The evaluation {name!r} has changed and is done again.")
@@ -159,6 +159,14 @@ def _write(folder: StudyFolder, study: Definition, runs: Mapping[str, Any], eval
 def _different(begun: Mapping[str, Any], variant: Variant) -> list[str]:
     now = json.loads(json.dumps(variant.settings))
     return sorted(key for key in begun.keys() | now.keys() if begun.get(key) != now.get(key))
+
+
+def _evaluation(stored: Any) -> Evaluation | None:
+    """As it was written down, perhaps by a version that knew fewer keys."""
+    try:
+        return Evaluation.model_validate(stored)
+    except ValidationError:
+        return None
 
 
 def _changes(record: Mapping[str, Any], study: Definition) -> list[str]:

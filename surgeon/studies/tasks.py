@@ -87,7 +87,8 @@ def _evaluating(study: Definition, folder: StudyFolder, variant: Variant, run: s
                 arguments = ("convert", str(network), "--bn", rewrite, "-o", str(converted), "--overwrite")
                 yield Step("convert", arguments, converted / "surgery.json")
                 network = converted
-            yield Step(f"eval {name}", _eval(study, variant, evaluation, network, file), file)
+            what = "eval" if evaluation.recalibrate is None else "recalibrate"
+            yield Step(f"{what} {name}", _measuring(study, variant, evaluation, network, file), file)
 
 
 def networks(folder: StudyFolder, variant: Variant, run: str, evaluation: Evaluation) -> dict[str, Path]:
@@ -102,11 +103,18 @@ def logits_file(folder: StudyFolder, run: str, evaluation: str, network: str) ->
     return folder.evaluations(run) / f"{evaluation}--{network}.safetensors"
 
 
-def _eval(study: Definition, variant: Variant, evaluation: Evaluation, network: Path, file: Path) -> tuple[str, ...]:
+def _measuring(
+    study: Definition, variant: Variant, evaluation: Evaluation, network: Path, file: Path
+) -> tuple[str, ...]:
+    """The command that leaves the logits of a network."""
     data, split = evaluation.data or variant.data, evaluation.split
     if split is None and evaluation.data is None:
         split = TEST
-    arguments = ["eval", str(network), "--data", data, "--save-logits", str(file)]
+    if evaluation.recalibrate is None:
+        arguments = ["eval", str(network)]
+    else:
+        arguments = ["recalibrate", str(network), "--prior", f"{evaluation.recalibrate}", "--confirm"]
+    arguments += ["--data", data, "--save-logits", str(file)]
     given = {
         "--split": split,
         "--limit": evaluation.limit,
@@ -117,4 +125,5 @@ def _eval(study: Definition, variant: Variant, evaluation: Evaluation, network: 
         arguments += [option, str(value)] if value is not None else []
     for option, values in (("--where", evaluation.where), ("--under", evaluation.under)):
         arguments += [part for value in values for part in (option, value)]
+    arguments += ["--save-features"] if evaluation.features else []
     return (*arguments, *(["--skip-bad"] if study.skip_bad else []))

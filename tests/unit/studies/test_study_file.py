@@ -78,6 +78,11 @@ def test_all_mistakes_are_told_at_once() -> None:
         ({"evaluations": {"s": {"under": ["gaussian-nose"]}}}, "gaussian-nose"),
         ({"evaluations": {"s": {"tta": "flipp"}}}, "flipp"),
         ({"evaluations": {"s": {"alpha": 2}}}, "evaluations.s.alpha=2"),
+        ({"evaluations": {"s": {"recalibrate": -1}}}, "evaluations.s.recalibrate=-1"),
+        (
+            {"evaluations": {"s": {"recalibrate": 64, "tta": "flip"}}},
+            "recalibrate does not go with under, tta, lambda and features",
+        ),
         ({"comparisons": {"ghost": "plan"}}, "nothing to compare 'ghost' with 'plan'"),
         ({"comparisons": {"ghost/tset": "plain/test"}}, "nothing to compare 'ghost/tset'"),
         ({"memory": 0}, "memory=0"),
