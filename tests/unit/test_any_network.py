@@ -73,6 +73,7 @@ WRAPPED = {
     "tuple": lambda logits: (logits,),
     "loss first": lambda logits: (logits.mean(), logits),
     "auxiliary head": lambda logits: (logits, logits * 0),
+    "auxiliary head in a dictionary": lambda logits: {"aux": logits * 0, "out": logits},
 }
 
 
@@ -223,6 +224,7 @@ def test_a_setting_whose_scores_are_not_numbers_loses() -> None:
         (lambda output, target: output.nothing, "score= fails: AttributeError"),  # noqa: ARG005
         (lambda output, target: "good", "gives a str that holds no numbers"),  # noqa: ARG005
         (lambda output, target: None, "gives a NoneType that holds no numbers"),  # noqa: ARG005
+        (lambda output, target: output[:, 0] + 1j, "gives a Tensor that holds no numbers"),  # noqa: ARG005
     ],
 )
 def test_scores_that_cannot_be_used_are_told(measure: Callable[..., Any], score: Any, told: str) -> None:
@@ -242,6 +244,26 @@ def test_scores_that_cannot_be_used_are_told(measure: Callable[..., Any], score:
 def test_samples_that_cannot_be_used_are_told(batch: Any, told: str) -> None:
     with pytest.raises(SurgeonError, match=told):
         surgeon.evaluate(network(), [batch], score=regression)
+
+
+@pytest.mark.parametrize("measure", [surgeon.evaluate, surgeon.sweep])
+def test_which_of_two_tensors_are_logits_is_not_guessed(measure: Callable[..., Any]) -> None:
+    """In a dictionary no order tells; features may have as many columns as there are classes."""
+    wrapped = network(lambda logits: {"features": logits * 0, "scores": logits})
+    with pytest.raises(SurgeonError, match=r"several tensors that may be logits: features \(16x3\) and scores"):
+        measure(wrapped, batches(LABELS))
+
+
+class TakesTwo(Network):
+    def forward(self, images: Tensor, sizes: Tensor) -> Any:  # type: ignore[override]
+        return super().forward(images * sizes)
+
+
+@pytest.mark.parametrize("options", [{}, {"score": regression}], ids=["classes", "score"])
+def test_what_a_network_cannot_take_is_a_sentence(options: Any) -> None:
+    told = r"cannot take a batch of 16x2x6x6: .* 'sizes'\. .* needs a module around it"
+    with pytest.raises(SurgeonError, match=told):
+        surgeon.evaluate(network(kind=TakesTwo), batches(LABELS), **options)
 
 
 @pytest.mark.parametrize(
