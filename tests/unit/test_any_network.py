@@ -273,3 +273,32 @@ def test_what_a_network_cannot_take_is_a_sentence(options: Any) -> None:
 def test_a_score_stands_alone(options: Any, told: str) -> None:
     with pytest.raises(SurgeonError, match=told):
         surgeon.sweep(network(), batches(LABELS), score=regression, **options)
+
+
+class Reader(nn.Module):
+    """Takes the numbers of words, 0 for padding, and says where they end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.conv = nn.Embedding(20, 4, padding_idx=0), nn.Conv1d(4, 6, 3, padding=1)
+        self.norm, self.head = nn.BatchNorm1d(6), nn.Linear(6, OUTPUTS)
+
+    def forward(self, numbers: Tensor) -> Any:
+        with surgeon.padding(numbers == 0):
+            return self.head(self.norm(self.conv(self.words(numbers).mT)).relu().amax(-1))
+
+
+WORDS = torch.randint(1, 20, (SAMPLES, 9), generator=GENERATOR).masked_fill(torch.arange(9) > 6, 0)
+
+
+def test_networks_of_words_are_rewritten_measured_and_swept() -> None:
+    torch.manual_seed(0)
+    loader = [(WORDS[at : at + 16], LABELS[at : at + 16]) for at in range(0, SAMPLES, 16)]
+    plain = Reader().eval()
+    model = surgeon.convert(plain, "crossnorm:site=norm,p=1", "selfnorm:site=norm", inputs=(WORDS[:2],))
+    assert surgeon.evaluate(model, loader).accuracy == surgeon.evaluate(plain, loader).accuracy
+    assert isinstance(surgeon.sweep(model, loader, alphas=[0, 0.2]), Sweep)
+    assert surgeon.recalibrate(model, loader).images == SAMPLES
+    before = [buffer.clone() for buffer in model.buffers()]
+    model.train()(WORDS[:8]).sum().backward()
+    assert not all(torch.equal(*pair) for pair in zip(before, model.buffers(), strict=True))
