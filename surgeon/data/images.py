@@ -119,10 +119,11 @@ class ImageSet:
         digest = hashlib.sha256(f"{self.name}\0{self.split}\0{len(self)}\0".encode())
         digest.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
         for index in np.unique(np.linspace(0, len(self) - 1, min(FINGERPRINT_SAMPLE, len(self))).round().astype(int)):
-            digest.update(hashlib.sha256(self._bytes_or_nothing(int(index))).digest())
+            digest.update(hashlib.sha256(self.bytes_or_nothing(int(index))).digest())
         return digest.hexdigest()
 
-    def _bytes_or_nothing(self, index: int) -> bytes:
+    def bytes_or_nothing(self, index: int) -> bytes:
+        """An image as it is stored; nothing if it cannot be read."""
         try:
             return self.encoded.read(int(self.positions[index]))
         except (OSError, ValueError):  # an unreadable image is the business of whoever evaluates it

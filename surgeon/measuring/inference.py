@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from surgeon.core.devices import Precision, computing_in
 from surgeon.layers.running import evaluating
 from surgeon.layers.wrapped import logits_in, moved
-from surgeon.measuring.batches import check_logits, refusing_other_types
+from surgeon.measuring.batches import check_logits, refusing_failures
 from surgeon.views import Forward, Merge, Views, predict_each
 
 LARGEST_SMALL_IMAGE = 64 * 64
@@ -58,7 +58,7 @@ class InferenceSettings:
         if not self.as_answered:
             return self.logits(forward, images)
         inputs = moved(images, self.device)
-        with refusing_other_types(inputs):
+        with refusing_failures(inputs):
             return [moved(answer, torch.device("cpu")) for answer in forward(inputs)]
 
     def logits(self, forward: Forward, images: Tensor) -> list[Tensor]:
@@ -68,7 +68,7 @@ class InferenceSettings:
         def unwrapped(some: Tensor) -> list[Tensor]:
             return [logits_in(answer, len(some)) for answer in forward(some)]
 
-        with refusing_other_types(images):
+        with refusing_failures(images):
             if self.views is None:
                 predictions = unwrapped(images)
             else:

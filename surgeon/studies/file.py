@@ -20,7 +20,7 @@ MOST_BYTES, MOST_VALUES, MOST_PROBLEMS, MOST_SEEDS = 1 << 18, 10_000, 20, 10_000
 DEFAULT_SEEDS, DEFAULT_METRICS = 3, ("accuracy", "cross-entropy")
 AS_TESTED = Evaluation.model_validate({})
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-OF_NETWORK = ("model", "weights", "pretrained", "data")
+OF_NETWORK = ("model", "weights", "pretrained", "data", "unlabelled")
 """Keys of a variant besides `recipe`, `varies` and the keys of recipes."""
 
 Seeds = Annotated[StrictInt, Field(ge=1, le=MOST_SEEDS)] | tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...]
@@ -40,13 +40,16 @@ class StudyFile(BaseModel):
     weights: str | None = Field(None, description="A file of local weights.")
     pretrained: StrictBool = Field(True, description="Start from pretrained weights, not from random ones.")
     data: str | None = Field(None, description="The images, as for `finetune --data`.")
+    unlabelled: str | None = Field(
+        None, description="Images without labels, as for `finetune --unlabelled`; `same`: those of `data`."
+    )
     recipe: str | dict[str, Any] | None = Field(
         None, description="A recipe (name or file), or keys of one; its key `recipe` names one to start from."
     )
     variants: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict,
-        description="By name, what differs: `model`, `weights`, `pretrained`, `data`, `recipe`, any key of a recipe. "
-        "`varies: init_seed` gives each run its number as that seed alone, not as the seed of everything random.",
+        description="By name, what differs: `model`, `weights`, `pretrained`, `data`, `unlabelled`, `recipe`, any key "
+        "of a recipe. `varies: init_seed` gives each run its number as that seed alone, not as the seed of everything.",
     )
     seeds: Seeds = Field(DEFAULT_SEEDS, description="How many (0, 1, 2, …), or a list.")
     evaluations: dict[str, Evaluation | None] = Field(
@@ -221,6 +224,8 @@ def _in_network(network: Mapping[str, Any], wrong: set[str]) -> Iterator[str]:
             yield f"there is no `{key}`, neither here nor in the study"
         elif network[key] is not None and not isinstance(network[key], str):
             yield f"{key}={shortened(network[key])}: it should be a text"
+    if network["unlabelled"] is not None and not isinstance(network["unlabelled"], str):
+        yield f"unlabelled={shortened(network['unlabelled'])}: it should be a text"
     if isinstance(network["model"], str) and (text := _refused(check_model_name, network["model"])):
         yield text
     if (weights := network["weights"]) is not None and not (isinstance(weights, str) and Path(weights).is_file()):

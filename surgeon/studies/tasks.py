@@ -70,11 +70,9 @@ def task_of(study: Definition, folder: StudyFolder, variant: Variant, seed: int)
 
 def _training(study: Definition, folder: StudyFolder, variant: Variant, seed: int) -> Step:
     run = folder.run(f"{variant.name}-{seed}")
-    arguments = ["finetune", variant.model, "--data", variant.data, "--recipe", str(folder.recipe(variant.name))]
+    arguments = ["finetune", *variant.training, "--recipe", str(folder.recipe(variant.name))]
     arguments += ["--seed", str(seed)] if variant.varies == SEED else ["--set", f"{variant.varies}={seed}"]
     arguments += ["-o", str(run)]
-    arguments += ["--weights", variant.weights] if variant.weights is not None else []
-    arguments += [] if variant.pretrained else ["--no-pretrained"]
     arguments += ["--skip-bad"] if study.skip_bad else []
     return Step("finetune", tuple(arguments), run / RESULT, run)
 

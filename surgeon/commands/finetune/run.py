@@ -31,6 +31,7 @@ from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.core.reading import parse_json, read_bounded
+from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches, usable_cores
 from surgeon.losses.base import ask
 from surgeon.measuring.choosing import VALIDATION
@@ -39,13 +40,14 @@ from surgeon.measuring.inference import InferenceSettings, images_at_once
 from surgeon.measuring.keeping import only_scores
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Metrics, summarise
-from surgeon.models.history import FineTuned, Snapshot
+from surgeon.models.history import FineTuned, Images, Snapshot
 from surgeon.models.sources import LoadedModel
 from surgeon.report.folder import PAGE, RESULT
-from surgeon.results.steps import data_set, figures_of
+from surgeon.results.steps import data_set, figures_of, images_of
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
 from surgeon.training.copies import plan_copies
+from surgeon.training.feeding import Feed
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.objective import Objective
 from surgeon.training.recipe import Recipe, as_yaml
@@ -53,6 +55,7 @@ from surgeon.training.schedule import Rates, Schedule, make_optimizer
 from surgeon.training.splits import Splits, check_training_images
 from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
+from surgeon.training.unlabelled import SAME, Unlabelled
 
 DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 MOST_RUN_BYTES = 1 << 20
@@ -61,10 +64,18 @@ MOST_RUN_BYTES = 1 << 20
 class Run:
     """A network and images that fit each other, and the folder in which the run lives."""
 
-    def __init__(self, request: FinetuneRequest, processes: Processes, splits: Splits, loaded: LoadedModel) -> None:
+    def __init__(
+        self,
+        request: FinetuneRequest,
+        processes: Processes,
+        splits: Splits,
+        loaded: LoadedModel,
+        unlabelled: Unlabelled | None = None,
+    ) -> None:
         self.request, self.folder = request, request.output
         self.processes = processes
         self.splits = splits
+        self.unlabelled = unlabelled
         self.device = pick_device(request.inference.device)
         self.precision = usable_precision(Precision(request.recipe.precision), self.device)
         self.batch_size = request.recipe.batch_size or default_batch(len(splits.train))
@@ -88,6 +99,16 @@ class Run:
         network.choose_what_learns(self.loaded.model, request.recipe)
         self.recipe = self._fitted(request.recipe)
         self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches)
+        self.feed = Feed(
+            splits.train,
+            self.batch_size,
+            self.recipe,
+            unlabelled,
+            processes,
+            self._workers,
+            request.inference.skip_bad,
+        )
+        self.feed.check()
 
     def _fitted(self, recipe: Recipe) -> Recipe:
         """The recipe with what the network and the images decide."""
@@ -102,11 +123,16 @@ class Run:
         return recipe.model_copy(update=fitted)
 
     @property
+    def _learned_from(self) -> tuple[ImageSet, ...]:
+        also = () if self.unlabelled is None else (self.unlabelled.images,)
+        return (self.splits.train, self.splits.validation, *also)
+
+    @property
     def _identity(self) -> dict[str, Any]:
         return {
             "model": self.name,
             "weights": self.base_sha256,
-            "data": [self.splits.train.fingerprint, self.splits.validation.fingerprint],
+            "data": [images.fingerprint for images in self._learned_from],
             "number of processes": self.processes.count,
         }
 
@@ -168,16 +194,13 @@ class Run:
             model=model,
             objective=Objective(model, ask(recipe.loss), self.copies, self.classes),
             optimizer=optimizer,
-            schedule=Schedule(optimizer, recipe, self.steps_per_epoch * recipe.epochs),
+            schedule=Schedule(optimizer, recipe, self.feed.steps_per_epoch * recipe.epochs),
             rates=Rates(optimizer, network.head_parameters(model)),
             accelerator=_accelerator(self.device, self.precision, self.request, self._leaves_parameters_out),
             processes=self.processes,
             recipe=recipe,
-            train=self.splits.train,
+            feed=self.feed,
             preprocessing=self.preprocessing,
-            batch_size=self.batch_size,
-            workers=self._workers,
-            skip_bad=self.request.inference.skip_bad,
             folder=self.folder,
             validate=self.validate,
             snapshot=self._snapshot,
@@ -186,10 +209,6 @@ class Run:
             memory_format=memory_format,
             ema=_average_of(model, recipe),
         )
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return len(self.splits.train) // self.batch_size
 
     @property
     def untrained_branch(self) -> str:
@@ -204,9 +223,10 @@ class Run:
         learning = sum(p.numel() for p in self.loaded.model.parameters() if p.requires_grad)
         test = "no" if self.splits.test is None else f"{len(self.splits.test):,}"
         return (
-            f"{count(self.recipe.epochs, 'epoch')} of {count(self.steps_per_epoch, 'step')}, "
+            f"{count(self.recipe.epochs, 'epoch')} of {count(self.feed.steps_per_epoch, 'step')}, "
             f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} training, "
-            f"{len(self.splits.validation):,} validation and {test} test images. {self.untrained_branch}"
+            f"{len(self.splits.validation):,} validation and {test} test images. "
+            f"{f'{self.unlabelled.sentence} ' if self.unlabelled is not None else ''}{self.untrained_branch}"
         ).rstrip()
 
     @property
@@ -259,11 +279,20 @@ class Run:
             validation_images=len(self.splits.validation),
             test_images=len(self.splits.test) if self.splits.test is not None else 0,
             held_back=self.splits.held_back,
+            unlabelled=self._unlabelled_images,
             recipe=self.recipe.model_dump(mode="json"),
             changes=self.changes,
             snapshot=snapshot,
             validation=figures_of(validation) if validation is not None else None,
         )
+
+    @property
+    def _unlabelled_images(self) -> Images | None:
+        if self.unlabelled is None:
+            return None
+        given, images = self.request.unlabelled, self.unlabelled.images
+        name = self.request.inference.data if given in (None, SAME) else given
+        return images_of(name, images.split, len(images))
 
 
 def default_batch(images: int) -> int:

@@ -27,6 +27,7 @@ from surgeon.studies.table import run_of
 from surgeon.studies.tasks import RESULT, Step, Task, tasks_of
 from surgeon.training.recipe import check_recipe
 from surgeon.training.splits import open_splits
+from surgeon.training.unlabelled import open_unlabelled
 
 STEPS, BATCH = 4, 64
 SECONDS_OF_START = 4.0
@@ -122,16 +123,17 @@ def _costs(
 def _probe(variant: Variant, study: Definition) -> Cost:
     """Train a few steps in a folder that is thrown away; everything that comes once is in it, epochs are multiplied."""
     recipe = check_recipe(variant.recipe, variant.name)
-    images = open_splits(InferenceRequest(data=variant.data, skip_bad=study.skip_bad), recipe.train_images).train
+    request = InferenceRequest(data=variant.data, skip_bad=study.skip_bad)
+    splits = open_splits(request, recipe.train_images)
+    images = splits.train
     batch = min(recipe.batch_size or BATCH, len(images))
     few = min(len(images), max(STEPS * batch, 2 * len(images.class_names)))
     short = {"epochs": 1, "snapshots": 1, "warmup_epochs": 0, "unmixed_epochs": 0, "train_images": few}
+    short |= {"unlabelled_images": STEPS * batch * recipe.unlabelled_ratio} if variant.unlabelled is not None else {}
     with tempfile.TemporaryDirectory() as place:
         file, run, log = Path(place, "recipe.yaml"), Path(place, "run"), Path(place, "log")
         file.write_text(yaml.safe_dump({**variant.recipe, **short, "batch_size": batch}), encoding="utf-8")
-        command = ["finetune", variant.model, "--data", variant.data, "--recipe", str(file), "-o", str(run)]
-        command += ["--weights", variant.weights] if variant.weights is not None else []
-        command += [] if variant.pretrained else ["--no-pretrained"]
+        command = ["finetune", *variant.training, "--recipe", str(file), "-o", str(run)]
         command += ["--skip-bad"] if study.skip_bad else []
         begun = time.monotonic()
         with log.open("wb") as said:
@@ -145,7 +147,12 @@ def _probe(variant: Variant, study: Definition) -> Cost:
                 f"A few steps of {variant.name} failed: {error_in(log).rstrip('.')}.", exit_code=ExitCode.FAILED
             )
         epoch = FineTuning.model_validate_json((run / RESULT).read_bytes()).epochs[0]
-        training = recipe.epochs * len(images) * epoch.seconds / max(few, 1)
+        passes = len(images) / max(few, 1)
+        if variant.unlabelled is not None:  # an epoch is a pass over these, if that is longer
+            unlabelled = open_unlabelled(variant.unlabelled, request, splits, recipe)
+            at_once = batch * recipe.unlabelled_ratio
+            passes = max(len(images) // batch, len(unlabelled.images) // at_once) / max(1, few // batch, STEPS)
+        training = recipe.epochs * passes * epoch.seconds
         rest = whole - epoch.seconds
         size = size_of(run) + (size_of(run / "checkpoint") * recipe.snapshots if recipe.snapshots > 1 else 0)
     return Cost(rest + training, SECONDS_OF_START, size)
