@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from surgeon.augment.base import CROPS
 from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.conditions.attack import one_attack
 from surgeon.core.errors import SurgeonError, listing
@@ -21,7 +22,6 @@ from surgeon.training.attack import TrainingAttack
 from surgeon.training.keys import attack_among
 from surgeon.training.recipe import Recipe
 
-CROP = "standard"
 DECODED = (Copy.CLEAN, Copy.WEAK, Copy.SECOND, Copy.STRONG)
 
 
@@ -118,7 +118,8 @@ def _check_seen(terms: Sequence[Asked], seen: Sequence[Copy], auxiliary: Sequenc
 
 def _augmentations(recipe: Recipe, preprocessing: Preprocessing, seen: Sequence[Copy]) -> dict[Copy, Augmentation]:
     """How each decoded copy is made, in the order in which the network sees them."""
-    given = build_augmentation(recipe.augment, preprocessing, CROP)
+    crop = CROPS[preprocessing.medium]
+    given = build_augmentation(recipe.augment, preprocessing, crop)
     decoded = {copy for copy in seen if copy in DECODED}
     if Copy.ADVERSARIAL in seen:
         decoded.add(Copy.WEAK)
@@ -126,7 +127,7 @@ def _augmentations(recipe: Recipe, preprocessing: Preprocessing, seen: Sequence[
         Copy.CLEAN: lambda: replace(given, image=(), batch=(), mixing=()),
         Copy.WEAK: lambda: given,
         Copy.SECOND: lambda: given,
-        Copy.STRONG: lambda: build_augmentation(recipe.strong, preprocessing, CROP),
+        Copy.STRONG: lambda: build_augmentation(recipe.strong, preprocessing, crop),
     }
     return {copy: made[copy]() for copy in DECODED if copy in decoded}
 

@@ -29,6 +29,7 @@ from surgeon.commands.finetune.request import (
 from surgeon.core.atomic import staged
 from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count
+from surgeon.core.media import Medium
 from surgeon.core.processes import Processes
 from surgeon.core.reading import parse_json, read_bounded
 from surgeon.data.loaders import Batches, batches, usable_cores
@@ -72,14 +73,15 @@ class Run:
         _check_division(self.batch_size, processes.count, request.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
-        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), request.recipe.seed_of_weights)
+        self.loaded = network.fit_to_data(loaded, splits.train, request.recipe.seed_of_weights)
         self.preprocessing = replace(request.inference.images, input_size=request.recipe.input_size).applied_to(
-            loaded.origin.preprocessing, loaded.name
+            self.loaded.origin.preprocessing, loaded.name
         )
+        takes_others = loaded.origin.preprocessing is None or loaded.origin.preprocessing.medium is not self.medium
         names = splits.train.class_names if splits.train.names_known else None
         network.with_base(self.loaded, self.base_sha256)
         network.with_images(self.loaded, self.preprocessing, names)
-        if request.recipe.input_size is not None:
+        if request.recipe.input_size is not None or takes_others:
             network.check_input_size(self.loaded)
         network.apply_rewrites(self.loaded, request.recipe)
         network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
@@ -100,6 +102,11 @@ class Run:
             "norm_weight_decay": network.has_residual_path(self.loaded) if decays is None else decays,
         }
         return recipe.model_copy(update=fitted)
+
+    @property
+    def medium(self) -> Medium:
+        """What it learns from."""
+        return self.splits.train.medium
 
     @property
     def _identity(self) -> dict[str, Any]:
@@ -199,6 +206,11 @@ class Run:
         return "The auxiliary branch is not trained, because no term of the loss looks at copies that take it."
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What became of the training samples on their way into the network."""
+        return self.splits.train.remarks(self.preprocessing)
+
+    @property
     def outlook(self) -> str:
         """What the run would do, in a few sentences."""
         learning = sum(p.numel() for p in self.loaded.model.parameters() if p.requires_grad)
@@ -206,7 +218,8 @@ class Run:
         return (
             f"{count(self.recipe.epochs, 'epoch')} of {count(self.steps_per_epoch, 'step')}, "
             f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} training, "
-            f"{len(self.splits.validation):,} validation and {test} test images. {self.untrained_branch}"
+            f"{len(self.splits.validation):,} validation and {test} test {self.medium.noun}s. "
+            f"{' '.join((*self.remarks, self.untrained_branch))}"
         ).rstrip()
 
     @property
