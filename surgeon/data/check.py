@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.core.media import Medium
 from surgeon.data.images import ImageSet
-from surgeon.models.sources import Preprocessing
+
+if TYPE_CHECKING:
+    from surgeon.models.sources import Preprocessing
 
 WORDNET_NUMBER = re.compile(r"^n\d{8}\s+")
 CODE = re.compile(r"(n\d{8}|\d+)$")

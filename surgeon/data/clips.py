@@ -11,20 +11,22 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from math import ceil, gcd
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image
-from torch import Tensor
 
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.core.media import Medium
 from surgeon.core.versions import DISTRIBUTION
 from surgeon.data.images import EncodedImages, ImageSet, UnreadableImageError, unreadable_reason
-from surgeon.models.sources import Preprocessing
 from surgeon.models.spectrogram import Spectrogram
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from surgeon.models.sources import Preprocessing
 
 MODE, RATE = "F", "rate"
 SLOWEST, FASTEST = 1000, 768_000
@@ -207,4 +209,6 @@ class ClipTransform:
 
     def __call__(self, clip: Image.Image) -> Tensor:
         """The waveform of one clip (1, 1, samples)."""
+        import torch
+
         return torch.from_numpy(taken_from(clip, self.wanted))[None, None]

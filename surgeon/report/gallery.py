@@ -107,7 +107,7 @@ def draw_gallery(gallery: Gallery, path: Path | BytesIO) -> None:
     left = MARGIN + GAP + round(max(_width(text, NAME_SIZE) for row in gallery.rows for text in (row.name, row.remark)))
     left += AXIS if gallery.scales else 0
     blocks = gallery.blocks
-    width = max(left + len(blocks[0][0].tiles) * (side + GAP) - GAP, _width(gallery.title, TITLE_SIZE))
+    width = max(left + len(blocks[0][0].tiles) * (side + GAP) - GAP, MARGIN + round(_width(gallery.title, TITLE_SIZE)))
     heights = [[_height(row, side) for row in block] for block in blocks]
     for of_block in heights if gallery.scales else ():
         of_block[-1] += LINE

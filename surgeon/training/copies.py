@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from surgeon.augment.base import CROPS
 from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.conditions.attack import one_attack
+from surgeon.conditions.base import check_medium
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.losses.base import Asked, Copy, ask
 from surgeon.models.sources import Preprocessing
@@ -62,6 +63,7 @@ def plan_copies(recipe: Recipe, model: nn.Module, preprocessing: Preprocessing, 
     _check_seen(terms, seen, auxiliary, attacked=spec is not None)
     attack = None
     if spec is not None:
+        check_medium(one_attack(spec), preprocessing.medium)
         on_predictions = any(term.loss.attacks_predictions for term in terms)
         attack = TrainingAttack(one_attack(spec), model, preprocessing, strong is not None, on_predictions)
     augmentations = _augmentations(recipe, preprocessing, seen)

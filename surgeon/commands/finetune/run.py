@@ -57,6 +57,7 @@ from surgeon.training.tracking import CURVES
 
 DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 MOST_RUN_BYTES = 1 << 20
+SUMMED = "The network took images; its first convolution now takes spectrograms: its filters were summed over colours."
 
 
 class Run:
@@ -77,11 +78,11 @@ class Run:
         self.preprocessing = replace(request.inference.images, input_size=request.recipe.input_size).applied_to(
             self.loaded.origin.preprocessing, loaded.name
         )
-        takes_others = loaded.origin.preprocessing is None or loaded.origin.preprocessing.medium is not self.medium
+        self.hears_first = self.loaded.medium is not loaded.medium
         names = splits.train.class_names if splits.train.names_known else None
         network.with_base(self.loaded, self.base_sha256)
         network.with_images(self.loaded, self.preprocessing, names)
-        if request.recipe.input_size is not None or takes_others:
+        if request.recipe.input_size is not None or self.hears_first:
             network.check_input_size(self.loaded)
         network.apply_rewrites(self.loaded, request.recipe)
         network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
@@ -207,8 +208,9 @@ class Run:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What became of the training samples on their way into the network."""
-        return self.splits.train.remarks(self.preprocessing)
+        """What became of the training samples on their way into the network, and of the network for their sake."""
+        adapted = self.hears_first and self.base.origin != "random"
+        return ((SUMMED,) if adapted else ()) + self.splits.train.remarks(self.preprocessing)
 
     @property
     def outlook(self) -> str:
