@@ -20,7 +20,7 @@ from PIL import Image
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.core.media import Medium
 from surgeon.core.versions import DISTRIBUTION
-from surgeon.data.images import EncodedImages, ImageSet, UnreadableImageError, unreadable_reason
+from surgeon.data.images import ImageSet, UnreadableImageError, unreadable_reason
 from surgeon.models.spectrogram import Spectrogram
 
 if TYPE_CHECKING:
@@ -41,27 +41,14 @@ MARGIN = 16
 Waveform = npt.NDArray[np.float32]
 
 
+@dataclass(frozen=True, eq=False)
 class SoundSet(ImageSet):
     """A labelled set of clips."""
 
     medium: ClassVar[Medium] = Medium.SOUND
 
-    @classmethod
-    def over(
-        cls,
-        encoded: EncodedImages,
-        labels: npt.ArrayLike,
-        class_names: Sequence[str],
-        *,
-        name: str,
-        split: str,
-        names_known: bool = True,
-    ) -> SoundSet:
-        """The set of all clips of a source; an empty one is an error, and so is a missing decoder."""
+    def __post_init__(self) -> None:
         check_decoder()
-        made = super().over(encoded, labels, class_names, name=name, split=split, names_known=names_known)
-        assert isinstance(made, cls)
-        return made
 
     def image(self, index: int) -> Image.Image:
         """Read and decode one clip."""

@@ -15,6 +15,7 @@ MOST_CLIPS = 1000
 """That are looked at, evenly spread over the set."""
 LONGEST = 10.0
 """Seconds that a network is given at once, unless its own preprocessing says otherwise."""
+AT_ONCE = 32
 DIGITS = 4
 """Of mean and standard deviation, so that they are the same on every machine."""
 LEAST_SPREAD = 1e-3
@@ -35,7 +36,7 @@ def preprocessing_for(clips: ImageSet) -> Preprocessing:
     sound = Spectrogram(samples=samples)
     plain = Preprocessing(input_size=(1, sound.bands, sound.frames), mean=(0.0,), std=(1.0,), sound=sound)
     total, squares, number = 0.0, 0.0, 0
-    for batch in batches(some, plain, 128, skip_bad=True):
+    for batch in batches(some, plain, AT_ONCE, skip_bad=True):
         values = batch.images.double()
         total, squares = total + float(values.sum()), squares + float(values.square().sum())
         number += values.numel()
