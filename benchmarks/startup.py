@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 COMMANDS = {
-    "--help": (["--help"], 0.5, 5),
+    "--help": (["--help"], 0.3, 5),
     "ls norms": (["ls", "norms"], 0.5, 5),
     "ls models": (["ls", "models"], 0.5, 5),
     "convert resnet152 --no-pretrained": (

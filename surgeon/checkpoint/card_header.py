@@ -8,6 +8,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from surgeon.checkpoint.record import Surgery
 from surgeon.core.errors import printable
+from surgeon.core.media import Medium
 from surgeon.models.history import DataKind
 from surgeon.models.hub import hub_name
 from surgeon.models.lineage import last_test, training_data
@@ -15,6 +16,7 @@ from surgeon.models.sources import Origin
 from surgeon.problems import SEGMENTATION, Problem, problem_of
 from surgeon.surgery.plainness import predicts_unconverted
 
+OF_SOUND = "audio-classification"
 HUB_METRICS = {"accuracy": "accuracy", "iou": "mean_iou"}
 """As the hub calls them."""
 
@@ -54,7 +56,7 @@ def metadata_for(library: str, folder: str, surgery: Surgery, licence: str | Non
         base_model=hub_name(surgery.base_weights.origin),
         datasets=[data.hub for data in training_data(surgery.history) if data.hub is not None] or None,
         metrics=[HUB_METRICS[judged_by(surgery)]] if results else None,
-        pipeline_tag=problem_of_record(surgery).task,
+        pipeline_tag=task_of(surgery),
         tags=["batch-normalization", "norm-surgeon"],
         model_name=title(folder, surgery) if results else None,
         eval_results=results or None,
@@ -66,6 +68,12 @@ def problem_of_record(surgery: Surgery) -> Problem:
     tested = last_test(surgery.history)
     of_masks = tested is not None and SEGMENTATION.default_metric in tested.figures.values
     return SEGMENTATION if of_masks else problem_of(Origin(source=surgery.source), None)
+
+
+def task_of(surgery: Surgery) -> str:
+    """What the network does, as the hub calls it."""
+    hears = surgery.preprocessing is not None and surgery.preprocessing.medium is Medium.SOUND
+    return OF_SOUND if hears else problem_of_record(surgery).task
 
 
 def judged_by(surgery: Surgery) -> str:
@@ -84,7 +92,7 @@ def _test_results(surgery: Surgery) -> list[EvalResult]:
         return []
     return [
         EvalResult(
-            task_type=problem_of_record(surgery).task,
+            task_type=task_of(surgery),
             dataset_type=name,
             dataset_name=name,
             dataset_split=tested.images.split,

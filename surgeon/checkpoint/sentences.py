@@ -68,7 +68,8 @@ def _converted(step: Converted) -> str:
 
 
 def _fine_tuned(step: FineTuned) -> str:
-    sentences = [f"Fine-tuned on {step.data.name}: {count(step.train_images, 'image')}."]
+    unlabelled = f", and {_images(step.unlabelled)}, without labels" if step.unlabelled is not None else ""
+    sentences = [f"Fine-tuned on {step.data.name}: {count(step.train_images, 'image')}{unlabelled}."]
     trained = "1 class" if step.classes == 1 else f"{step.classes:,} classes"
     epochs = step.recipe.get("epochs")
     trained += f", {count(epochs, 'epoch')}" if isinstance(epochs, int) else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from surgeon.commands.listing import REGISTRIES, sweepable
-from surgeon.core.registry import PluginWarning
+from surgeon.core.errors import PluginWarning
 
 _TARGETS = ("timm", "onnx", "torch-export")
 

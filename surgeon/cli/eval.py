@@ -42,6 +42,12 @@ def evaluate(
     save_logits: Annotated[
         Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
     ] = None,
+    save_features: Annotated[
+        bool,
+        typer.Option(
+            "--save-features", help="With --save-logits: write also what the network's head sees, one row per image."
+        ),
+    ] = False,
     temperature: Annotated[
         bool,
         typer.Option(
@@ -67,6 +73,8 @@ def evaluate(
     options.check_under(under, None)
     if force and not temperature:
         raise SurgeonError("--force stores a temperature whose gain may be noise: pass --temperature too.")
+    if save_features and save_logits is None:
+        raise SurgeonError("--save-features adds to the file of the logits: pass --save-logits too.")
     if temperature and folder is None:
         raise SurgeonError("--temperature writes a checkpoint and needs a place for it.", "Pass one with -o DIR.")
     if temperature and branch == "aux":
@@ -87,6 +95,7 @@ def evaluate(
             request,
             bar,
             save_logits=save_logits,
+            save_features=save_features,
             output=folder,
             with_temperature=temperature,
             force=force,
@@ -106,8 +115,9 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
     if other_precision:
         output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
     output.show(_table(result))
-    speed = f"{result.images_per_second:.0f} images/s on {result.device}"
-    output.say(f"{result.metrics.images:,} images in {result.seconds:.1f} s, {speed}")
+    samples = f"{result.preprocessing.medium.noun}s"
+    speed = f"{result.images_per_second:.0f} {samples}/s on {result.device}"
+    output.say(f"{result.metrics.images:,} {samples} in {result.seconds:.1f} s, {speed}")
     if result.masks is not None:
         _describe_masks(result.masks)
     if result.under:

@@ -123,7 +123,8 @@ def _list_datasets(pattern: str | None, as_json: bool) -> None:
     _list_simply("Data sets, used as --data NAME", documents, pattern, as_json)
     if not as_json:
         output.say(
-            "--data also takes hf:OWNER/NAME[:CONFIG], an image folder, Parquet files or a saved datasets folder."
+            "--data also takes hf:OWNER/NAME[:CONFIG], an image folder, Parquet files, a saved datasets folder, and "
+            "several of these as one: union:mnist+cifar10."
         )
 
 

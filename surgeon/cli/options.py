@@ -39,7 +39,7 @@ Data = Annotated[
         "--data",
         metavar="DATA",
         help="digits (bundled), an image folder, a parquet file or folder, a saved datasets folder, "
-        "hf:OWNER/NAME[:CONFIG], or a preset: cifar10, flowers102, imagenet-1k…",
+        "hf:OWNER/NAME[:CONFIG], a preset: cifar10, flowers102, imagenet-1k…; or union:DATA+DATA.",
         autocompletion=completion.data,
     ),
 ]

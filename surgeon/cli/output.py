@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from surgeon.core.errors import ExitCode, SurgeonError, listing
+from surgeon.core.errors import ExitCode, PluginWarning, SurgeonError, listing
 from surgeon.core.processes import is_first_process
-from surgeon.core.registry import PluginWarning
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,6 +121,8 @@ class ProgressBar:
 @contextmanager
 def progress_bar(unit: str | None = None) -> Iterator[ProgressBar]:
     """A bar for long work; nothing where nobody watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     rate = TextColumn("{task.fields[rate]}")
     with Progress(*columns, rate, console=people, transient=True, disable=not people.is_terminal) as bar:

@@ -11,7 +11,6 @@ from rich.markup import escape
 from surgeon.cli import completion, options, output
 from surgeon.cli.frame import add_command
 from surgeon.core.errors import SurgeonError, did_you_mean, listing
-from surgeon.core.specs import parse_spec
 
 ALL = "all"
 
@@ -67,7 +66,7 @@ def preview(
         pictures = None
         if image_set.masks is None:
             pictures = previews.take_pictures(image_set, count, seed, input_size)
-            about = f"{image_set.name} ({image_set.split}), {pictures.preprocessing.input_size[-1]} px"
+            about = f"{image_set.name} ({image_set.split}), {pictures.size}"
     with output.working("Drawing…"):
         if pictures is None:
             gallery = preview_masks(name, image_set, count, seed, input_size)
@@ -88,6 +87,7 @@ def _names_condition(spec: str) -> bool:
     """Whether a condition is meant. Some are called as an augmentation is: then the options tell, if there are any."""
     from surgeon.augment.base import augments
     from surgeon.conditions.base import conditions
+    from surgeon.core.specs import parse_spec
 
     if spec == ALL or "|" in spec:
         return False

@@ -53,6 +53,14 @@ def recalibrate(
         str | None,
         typer.Option("--source", metavar="DATA", help="Labelled images of the original domain: what it costs there."),
     ] = None,
+    save_logits: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-logits",
+            metavar="FILE",
+            help="With --confirm: logits, labels and indices of all images, each half adapted by the other.",
+        ),
+    ] = None,
     collect: Annotated[
         bool,
         typer.Option("--collect", help="Instead: give layers that have no statistics (GroupNorm) some to sweep with."),
@@ -74,6 +82,8 @@ def recalibrate(
         raise SurgeonError(f"{'--lr' if epochs is None else '--epochs'} is for --tent, which is not given.")
     if lr is not None and not 0 < lr < float("inf"):
         raise SurgeonError(f"--lr cannot be {lr:g}.", "It is a number above 0; 0.001 is usual.")
+    if save_logits is not None and not confirm:
+        raise SurgeonError("--save-logits takes logits of images with labels that are measured: add --confirm.")
     if collect and tent:
         raise SurgeonError(
             "--collect changes nothing but statistics, and --tent changes gamma and beta.", "Run two commands."
@@ -91,6 +101,7 @@ def recalibrate(
         collect=collect,
         tent=EntropyRequest(epochs or EPOCHS, lr or RATE) if tent else None,
         source=source,
+        save_logits=save_logits,
         output=folder,
         overwrite=overwrite,
     )

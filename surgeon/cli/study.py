@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,8 @@ from surgeon.core.errors import ExitCode, SurgeonError, count, listing
 from surgeon.report.wording import difference, figure, label, unit
 
 if TYPE_CHECKING:
-    from surgeon.results import Study, StudyPlan
+    from surgeon.metrics.variability import Measure
+    from surgeon.results import Study, StudyPlan, StudyVariability
     from surgeon.studies.definition import Definition
     from surgeon.studies.tasks import Task
 
@@ -153,13 +155,16 @@ def _describe(result: Study, folder: Path | None) -> None:
         output.show(_figures(result, metric))
         if any(one.metric == metric for one in result.differences):
             output.show(_differences(result, metric))
+    if result.variability:
+        output.show(_variability(result))
+        output.show(_ratios(result, intervals=True), _ratios(result, intervals=False))
     for run in result.runs:
         if run.state.value != "finished":
             output.say(f"{escape(run.name)}  {run.state.value}{f': {escape(run.remark)}' if run.remark else ''}")
     for sentence in result.notes:
         output.say(f"• {escape(sentence)}")
     if folder is not None:
-        tell_report(folder, "table.csv", "seeds.csv")
+        tell_report(folder, "table.csv", "seeds.csv", *(["variability.csv"] if result.variability else []))
 
 
 def _figures(result: Study, metric: str) -> Table:
@@ -193,6 +198,50 @@ def _differences(result: Study, metric: str) -> Table:
         shown = (change_text(metric, bounds) for bounds in intervals)
         names = escape(row_name(one, result)), escape(f"{one.baseline}{other}")
         table.add_row(*names, difference(metric, one.difference), *shown, one.verdict)
+    return table
+
+
+def _variability(result: Study) -> Table:
+    from surgeon.report.variability import column_name, value_text
+
+    return _by_measure(result, "Variability of runs, ± standard error", column_name, value_text)
+
+
+def _ratios(result: Study, *, intervals: bool) -> Table:
+    from surgeon.report.variability import BEYOND_CHANCE, amount_name, key, ratio_bounds_text, ratio_text
+
+    def told(_: Measure, row: StudyVariability) -> str:
+        if key(row) == result.variability_reference:
+            return "reference"
+        star = "*" if row.verdict in BEYOND_CHANCE else ""
+        bounds = f" ({ratio_bounds_text(row.ratio_over_runs)})" if intervals and row.ratio_over_runs else ""
+        return f"{ratio_text(row.ratio)}{star}{bounds}"
+
+    title = (
+        f"Times the variability of {result.variability_reference}, 95% intervals over runs"
+        f"{'' if intervals else ' in variability.csv'}; * beyond chance, corrected for "
+        f"{result.variability_comparisons} comparisons"
+    )
+    return _by_measure(result, title, amount_name, told)
+
+
+def _by_measure(
+    result: Study,
+    title: str,
+    heading: Callable[[Measure], str],
+    text: Callable[[Measure, StudyVariability], str],
+) -> Table:
+    from surgeon.report.variability import cell_names, key, measures_of
+
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("variant", overflow="fold")
+    measures = measures_of(result)
+    for measure in measures:
+        table.add_column(heading(measure), justify="right", overflow="fold")
+    rows = {(key(row), row.measure): row for row in result.variability}
+    for cell, name in cell_names(result).items():
+        found = [(measure, rows.get((cell, measure.name))) for measure in measures]
+        table.add_row(escape(name), *("" if row is None else text(measure, row) for measure, row in found))
     return table
 
 

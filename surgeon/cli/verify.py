@@ -13,7 +13,6 @@ from surgeon.cli import output
 from surgeon.cli.frame import Answer, add_command
 from surgeon.cli.options import Checkpoint
 from surgeon.core.errors import ExitCode, SurgeonError, printable
-from surgeon.models.hub import repository_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +28,8 @@ def verify(
     checkpoint: Checkpoint,
 ) -> Answer:
     """Check files, hashes and records, and compare with the unconverted network (exit 3 if that fails)."""
+    from surgeon.models.hub import repository_of
+
     if not checkpoint.is_dir() and repository_of(str(checkpoint)) is None:
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
     with output.working(f"Verifying {checkpoint}…"):

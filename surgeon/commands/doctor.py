@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from surgeon.commands.listing import REGISTRIES
-from surgeon.core.errors import count, listing
-from surgeon.core.registry import PluginWarning
+from surgeon.core.errors import PluginWarning, count, listing
 from surgeon.core.versions import DISTRIBUTION, VERSION, kernels_file, version_of
 
 if TYPE_CHECKING:

@@ -20,9 +20,11 @@ from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.conditions import ConditionMaker
 from surgeon.measuring.engine import measure
 from surgeon.measuring.error_analysis import break_down
-from surgeon.measuring.keeping import LOGITS_UNDER, Logits, Scored, ScoresAndLogits
+from surgeon.measuring.features import FEATURES, HeadInputs
+from surgeon.measuring.keeping import LOGITS_UNDER, Logits, OnlyLogits, Scored, ScoresAndLogits
 from surgeon.measuring.mask_analysis import break_down_masks, example_pictures
-from surgeon.measuring.preparation import InferenceRequest, batches_for, prepare
+from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, prepare
+from surgeon.measuring.variants import Variant
 from surgeon.metrics import intervals, metrics, summarise
 from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
@@ -33,6 +35,7 @@ from surgeon.results import AgainstOneView, ConditionFigures, Evaluation
 from surgeon.results.steps import figures_of, images_of
 from surgeon.surgery.branches import prediction_by
 from surgeon.surgery.temperature import set_temperature, temperature_of
+from surgeon.training.network import head_of
 
 PICTURE, CHECKPOINT = "evaluation.png", "checkpoint"
 AS_ASKED, ONE_VIEW = "as asked for", "one view"
@@ -44,6 +47,7 @@ def run_evaluation(
     progress: Progress,
     *,
     save_logits: Path | None = None,
+    save_features: bool = False,
     output: Path | None = None,
     with_temperature: bool = False,
     force: bool = False,
@@ -54,7 +58,8 @@ def run_evaluation(
 
     A report is written to the folder `output`, and `with_temperature` a checkpoint beside it, which has the fitted
     one if its gain is beyond noise. It is fitted on the images that settings are chosen on, which the figures are of;
-    where half of the images were held back from that, the gain is measured on those.
+    where half of the images were held back from that, the gain is measured on those. With `save_features`, the file of
+    the logits also has what the head of the network sees of each image, in one view.
     """
     processes = Processes.launched()
     warnings: tuple[str, ...] = ()
@@ -76,11 +81,15 @@ def run_evaluation(
     }
     if save_logits is not None and prepared.image_set.masks is not None:
         raise SurgeonError("The logits of masks are too many to be kept.", "Leave --save-logits out.")
+    features = {FEATURES: _features_of(prepared.with_one_view())} if save_features else {}
+    kept_logits = save_logits is not None
     measured = measure(
-        {name: network.variant for name, network in networks.items()} | conditions,
+        {name: network.variant for name, network in networks.items()} | conditions | features,
         batches_for(list(networks.values()), prepared.image_set),
-        lambda name: ScoresAndLogits(
-            prepared.problem.scores(), Logits() if save_logits is not None and name != ONE_VIEW else None
+        lambda name: (
+            OnlyLogits(logits=Logits())
+            if name in features
+            else ScoresAndLogits(prepared.problem.scores(), Logits() if kept_logits and name != ONE_VIEW else None)
         ),
         processes=processes,
         progress=progress,
@@ -111,7 +120,7 @@ def run_evaluation(
         model=loaded.name,
         data=request.data,
         split=prepared.image_set.split,
-        warnings=warnings,
+        warnings=(*warnings, *prepared.remarks),
         rewrites=plan.summary() if plan is not None else "",
         prediction_by=prediction_by(prepared.model),
         preprocessing=prepared.preprocessing,
@@ -140,7 +149,7 @@ def run_evaluation(
     def write() -> None:
         if (logits := measured.kept[AS_ASKED].logits) is not None and save_logits is not None:
             under_each = {one.name: kept for one in asked if (kept := measured.kept[one.name].logits) is not None}
-            write_logits(logits, save_logits, under_each)
+            write_logits(logits, save_logits, under_each, measured.kept[FEATURES].logits if features else None)
         if checkpoint_folder is not None:
             _save(loaded, result, decision, checkpoint_folder)
         if output is not None and result.masks is not None:
@@ -150,6 +159,11 @@ def run_evaluation(
 
     processes.only_first(write)
     return result
+
+
+def _features_of(network: PreparedNetwork) -> Variant:
+    plain = replace(network.inference, outputs=None, as_answered=True)
+    return replace(network.variant, model=HeadInputs(network.model, head_of(network.model)), inference=plain)
 
 
 def _under(columns: Sequence[Column], measured: Scored[ScoresAndLogits]) -> tuple[ConditionFigures, ...]:
@@ -185,12 +199,15 @@ def _save(loaded: LoadedModel, result: Evaluation, decision: Decision, folder: P
     checkpoint.save_checkpoint(loaded, folder, fitted, overwrite=True)
 
 
-def write_logits(kept: Logits, path: Path, under: Mapping[str, Logits] = MappingProxyType({})) -> None:
+def write_logits(
+    kept: Logits, path: Path, under: Mapping[str, Logits] = MappingProxyType({}), features: Logits | None = None
+) -> None:
     """Logits, labels and indices as a .safetensors file, in the order of the data; of conditions, the logits too."""
     from safetensors.torch import save_file
 
     tensors = dict(zip(("logits", "labels", "indices"), kept.in_order(), strict=True))
     tensors |= {f"{LOGITS_UNDER}{name}": logits.in_order()[0] for name, logits in under.items()}
+    tensors |= {FEATURES: features.in_order()[0]} if features is not None else {}
     unfinished = path.with_name(f".unfinished-{path.name}")
     try:
         unfinished.touch()  # with the mode that files have here

@@ -33,6 +33,10 @@ class SurgeonError(Exception):
         return SurgeonError, (self.message, self.hint, self.exit_code)
 
 
+class PluginWarning(UserWarning):
+    """An installed package wanted to add something and could not."""
+
+
 def printable(text: str) -> str:
     """A text in one line that does nothing to a terminal: names of files may hold line breaks and escape sequences."""
     if text.isprintable():

@@ -17,13 +17,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
 from typing import Any, Generic, TypeVar
 
-from surgeon.core.errors import SurgeonError, did_you_mean, listing
+from surgeon.core.errors import PluginWarning, SurgeonError, did_you_mean, listing
 
 T = TypeVar("T")
-
-
-class PluginWarning(UserWarning):
-    """An installed package wanted to add something and could not."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ from torch import Tensor
 from surgeon.core.errors import ExitCode, SurgeonError, count, listing
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.masks import BadMaskError
-from surgeon.data.transforms import Transform, normalise, resized_mask
+from surgeon.data.transforms import MakeInput, normalise, resized_mask, transform_for
 from surgeon.models.sources import Preprocessing
 
 PIECE = 16  # images per task: enough that small images do not cost more to hand out than to decode
@@ -39,6 +39,8 @@ class Batch:
     """The same images for each of several kinds of preprocessing, of which the first is that of `images`."""
     pictures: Sequence[Image.Image] = ()
     """As they were decoded, if they are to be kept."""
+    signals: Mapping[Preprocessing, Tensor] = field(default_factory=dict)
+    """As they were before they were normalised, where that cannot be undone: waveforms."""
     masks: Mapping[Preprocessing, Tensor] = field(default_factory=dict)
     """Where images have masks, the labels for each kind of preprocessing."""
 
@@ -73,7 +75,7 @@ class Batches:
         workers: int,
         skip_bad: bool,
         keep_pictures: bool,
-        transform: type[Transform] = Transform,
+        transform: MakeInput = transform_for,
     ) -> None:
         self.image_set = image_set
         self.batch_size = batch_size
@@ -103,9 +105,9 @@ class Batches:
         finally:  # also when the caller stops early or is interrupted
             pool.shutdown(wait=True, cancel_futures=True)
         if len(self.bad) == len(self.image_set):
+            samples = count(len(self.bad), self.image_set.medium.noun)
             raise SurgeonError(
-                f"None of the {count(len(self.bad), 'image')} of {self.image_set.name!r} can be read.",
-                exit_code=ExitCode.FAILED,
+                f"None of the {samples} of {self.image_set.name!r} can be read.", exit_code=ExitCode.FAILED
             )
 
     def _ahead(self, pool: ThreadPoolExecutor) -> Iterator[list[_Piece]]:
@@ -141,10 +143,12 @@ class Batches:
         self._account_for([error for piece in pieces for error in piece.bad])
         of_images = [pixels for piece in pieces for pixels in piece.pixels]
         indices = torch.tensor([index for piece in pieces for index in piece.indices], dtype=torch.int64)
-        prepared = {
-            kind: _normalised([pixels[number] for pixels in of_images], kind)
-            for number, kind in enumerate(self._transforms)
-        }
+        prepared, signals = {}, {}
+        for number, kind in enumerate(self._transforms):
+            together = _stacked([pixels[number] for pixels in of_images])
+            prepared[kind] = torch.empty(0, *kind.input_size) if together is None else normalise(together, kind)
+            if together is not None and not kind.is_reversible:
+                signals[kind] = together
         of_masks = [masks for piece in pieces for masks in piece.masks]
         masks = {
             kind: torch.stack([each[number] for each in of_masks])
@@ -157,27 +161,27 @@ class Batches:
             indices,
             prepared,
             [picture for piece in pieces for picture in piece.pictures],
+            signals,
             masks,
         )
 
     def _account_for(self, bad: list[UnreadableImageError | BadMaskError]) -> None:
         if bad and not self.skip_bad:
-            raise bad[0] if len(bad) == 1 else _several(bad)
+            raise bad[0] if len(bad) == 1 else _several(bad, self.image_set.medium.noun)
         self.bad += [error.identity for error in bad]
 
 
-def _normalised(pixels: list[Tensor], preprocessing: Preprocessing) -> Tensor:
+def _stacked(pixels: list[Tensor]) -> Tensor | None:
     if not pixels:  # all of them bad
-        return torch.empty(0, *preprocessing.input_size)
+        return None
     # Stacked as (N, H, W, C), which is how Pillow delivers them: the batch is channels last without a copy.
-    stacked = torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
-    return normalise(stacked, preprocessing)
+    return torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
 
 
-def _several(bad: list[UnreadableImageError | BadMaskError]) -> SurgeonError:
+def _several(bad: list[UnreadableImageError | BadMaskError], noun: str) -> SurgeonError:
     names = listing((error.identity for error in bad), limit=3)
     return SurgeonError(
-        f"{count(len(bad), 'image')} of one batch cannot be read: {names}.",
+        f"{count(len(bad), noun)} of one batch cannot be read: {names}.",
         "Repair or remove them, or pass --skip-bad to go on without.",
     )
 
@@ -191,7 +195,7 @@ def batches(
     *,
     keep_pictures: bool = False,
     fewest: int = 1,
-    transform: type[Transform] = Transform,
+    transform: MakeInput = transform_for,
 ) -> Batches:
     """Decode a set once, in order, for one or several kinds of preprocessing.
 

@@ -29,6 +29,7 @@ from surgeon.data.masks import class_names_beside
 from surgeon.data.named_splits import VALIDATION_NAMES, WHOLE, choose_split
 from surgeon.data.presets import PRESETS, Preset
 from surgeon.data.tables import CLASSIFICATION, SEGMENTATION, Columns, column_values, image_set, parquet_values
+from surgeon.data.union import UNION, parts_of, union_of, unlabelled_union_of
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features  # type: ignore[import-untyped]
@@ -76,6 +77,8 @@ def open_data(
 
 def _open(spec: str, split: str | None, columns: Columns) -> ImageSet:
     where, labelled = columns.where, columns.labelled
+    if spec.startswith(UNION):
+        return _open_union(spec, split, columns)
     if spec == "digits":
         _refuse_conditions(where, spec)
         return _open_digits(split).without_labels() if not labelled else _open_digits(split)
@@ -96,6 +99,21 @@ def _open(spec: str, split: str | None, columns: Columns) -> ImageSet:
     return _open_path(Path(spec).expanduser(), split, columns)
 
 
+def _open_union(spec: str, split: str | None, columns: Columns) -> ImageSet:
+    parts = [
+        open_data(
+            part,
+            split,
+            image_column=columns.image,
+            label_column=columns.label,
+            labelled=columns.labelled,
+            where=columns.where,
+        )
+        for part in parts_of(spec)
+    ]
+    return union_of(parts) if columns.labelled else unlabelled_union_of(parts)
+
+
 def _refuse_conditions(where: Sequence[str], name: str) -> None:
     if where:
         raise SurgeonError(
@@ -105,6 +123,8 @@ def _refuse_conditions(where: Sequence[str], name: str) -> None:
 
 def is_known(spec: str) -> bool:
     """Whether this names data that others have too, and not a file or folder."""
+    if spec.startswith(UNION):
+        return all(map(is_known, parts_of(spec)))
     return spec == "digits" or spec in PRESETS or spec.startswith("hf:")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.data.clips import SoundSet
 from surgeon.data.images import ArrowImages, ImageSet
 from surgeon.data.masks import USUAL_VOID, Masks
 from surgeon.data.stratified import Indices
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 CLASSIFICATION, SEGMENTATION = "classification", "segmentation"
 """What labels may be: one class for each image, or one for each of its pixels."""
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp")
+AUDIO_NAMES = ("audio", "sound", "clip", "wav", "flac", "mp3", "ogg")
 MOST_CLASSES = 1_000_000
 """Class numbers go up to the largest label, and every class has a name and an output."""
 MASK_NAMES = ("mask", "masks", "annotation", "segmentation", "segmentation_mask", "semantic_mask", "label")
@@ -55,11 +57,12 @@ def image_set(
     """The images of a table. `every_label` gives a column's values in all splits, so that all have the same classes."""
     masks = _mask_column(table.features, columns, name)
     image = _image_column(table.features, columns.image, name, masks)
+    kind = SoundSet if _holds_sound(table.features, image) else ImageSet
     files = [str(file["filename"]) for file in table.cache_files]
     rows = _rows_where(table, columns.where, name)
     if not columns.labelled:
         nothing = np.zeros(len(table), dtype=np.int64)
-        unlabelled = ImageSet.over(ArrowImages(files, image), nothing, ["0"], name=name, split=split, names_known=False)
+        unlabelled = kind.over(ArrowImages(files, image), nothing, ["0"], name=name, split=split, names_known=False)
         unlabelled = replace(unlabelled, facts=_ignored_labels(table, columns.label))
         return unlabelled if rows is None else unlabelled.subset(rows)
     if masks is not None:
@@ -75,7 +78,7 @@ def image_set(
     if class_names is None:
         values, class_names = _number_classes(values, np.unique(np.concatenate([*every_label(label), values])))
     _refuse_unlabelled(values if rows is None else values[rows], name, split)
-    labelled = ImageSet.over(
+    labelled = kind.over(
         ArrowImages(files, image), values, class_names, name=name, split=split, names_known=names_known
     )
     labelled = replace(labelled, facts={fact: _facts(table, fact) for fact in FACTS if fact in table.features})
@@ -223,14 +226,22 @@ def _is_label(column: str, kind: Any) -> bool:
 
 
 def _image_column(features: Features, wanted: str | None, name: str, masks: str | None) -> str:
-    from datasets import Image
+    from datasets import Audio, Image
 
-    images = [column for column, kind in features.items() if isinstance(kind, Image) and column != masks]
+    images = [column for column, kind in features.items() if isinstance(kind, Image | Audio) and column != masks]
     structs = [column for column, kind in features.items() if _holds_bytes(kind) and column != masks]
     binaries = [column for column, kind in features.items() if getattr(kind, "dtype", "") in ("binary", "large_binary")]
     if wanted is not None:
         return _asked_for(wanted, "image", [*images, *structs, *binaries], features, name)
-    return _only_one("image", images or structs or binaries, IMAGE_NAMES, features, name)
+    return _only_one("image", images or structs or binaries, (*IMAGE_NAMES, *AUDIO_NAMES), features, name)
+
+
+def _holds_sound(features: Features, column: str) -> bool:
+    """Whether a column is declared as sound, or is called so and not declared as anything else."""
+    from datasets import Audio, Image
+
+    kind = features[column]
+    return isinstance(kind, Audio) or (column.lower() in AUDIO_NAMES and not isinstance(kind, Image))
 
 
 def _label_column(features: Features, wanted: str | None, name: str) -> str:

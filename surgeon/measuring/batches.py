@@ -206,21 +206,33 @@ def checked_network(model: Any) -> nn.Module:
 
 
 @contextmanager
-def refusing_other_types(inputs: Any) -> Iterator[None]:
-    """Most networks fail on numbers of another type, and their errors name neither the images nor what to do."""
+def refusing_failures(inputs: Any) -> Iterator[None]:
+    """Networks fail on numbers of another type or shape, and their errors name neither the images nor what to do."""
     images = inputs[0] if isinstance(inputs, list) else inputs
     try:
         yield
-    except (RuntimeError, TypeError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
         if images.is_floating_point() and not OTHER_TYPE.search(str(error)):
-            raise
-        reason = next(iter(str(error).splitlines()), "").rstrip(".")
+            raise SurgeonError(
+                f"The network cannot take {_shape_of(inputs)}: {reason}.",
+                "Give it images as they are preprocessed for it. One that takes several tensors needs a module around "
+                "it that takes one.",
+            ) from error
         raise SurgeonError(
             f"The network cannot take images of {type_of(images)}: {reason}.",
             "Convert them to the type of its weights (images.float() for float32)."
             if images.is_floating_point()
             else "Convert them to float32 and normalise them as the network expects.",
         ) from error
+
+
+def _shape_of(inputs: Any) -> str:
+    if isinstance(inputs, list):
+        return f"a list of {count(len(inputs), 'tensor')}"
+    return f"a batch of {'x'.join(map(str, inputs.shape))}"
 
 
 def _is_array(given: Any) -> bool:

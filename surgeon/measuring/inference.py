@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from surgeon.core.devices import Precision, computing_in
 from surgeon.layers.running import evaluating
 from surgeon.layers.wrapped import moved
-from surgeon.measuring.batches import refusing_other_types
+from surgeon.measuring.batches import refusing_failures
 from surgeon.problems import CLASSIFICATION, Problem
 from surgeon.views import Forward, Merge, Views, predict_each
 
@@ -50,7 +50,7 @@ class InferenceSettings:
         if not self.as_answered:
             return self.logits(forward, images)
         inputs = moved(images, self.device)
-        with refusing_other_types(inputs):
+        with refusing_failures(inputs):
             return [moved(answer, torch.device("cpu")) for answer in forward(inputs)]
 
     def logits(self, forward: Forward, images: Tensor) -> list[Tensor]:
@@ -60,7 +60,7 @@ class InferenceSettings:
         def unwrapped(some: Tensor) -> list[Tensor]:
             return [self.problem.logits(answer, some) for answer in forward(some)]
 
-        with refusing_other_types(images):
+        with refusing_failures(images):
             if self.views is None:
                 predictions = unwrapped(images)
             else:

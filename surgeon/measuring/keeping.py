@@ -76,6 +76,24 @@ class ScoresAndLogits:
         return len(self.scores)
 
 
+class OnlyLogits(ScoresAndLogits):
+    """No scores, for what answers with anything but classes; its answers are kept as logits are."""
+
+    def update(self, logits: Tensor, labels: Tensor, indices: Any) -> None:
+        self.answers.update(logits, labels, indices)
+
+    def merge(self, other: ScoresAndLogits) -> OnlyLogits:
+        return OnlyLogits(logits=self.answers.merge(other.logits or Logits()))
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @property
+    def answers(self) -> Logits:
+        assert self.logits is not None
+        return self.logits
+
+
 K = TypeVar("K", bound=Kept)
 
 

@@ -137,6 +137,8 @@ class FineTuned(Fact):
     test_images: Count
     held_back: bool
     """Whether the validation images were taken out of the training images."""
+    unlabelled: Images | None = None
+    """Images without labels that it learned from as well."""
     recipe: Annotated[dict[Name, JsonValue], Field(max_length=1000)]
     changes: Texts = ()
     """What the run was resumed with that it was not begun with."""

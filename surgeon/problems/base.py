@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from surgeon.data.images import ImageSet
-from surgeon.data.transforms import Transform
+from surgeon.data.transforms import MakeInput
 from surgeon.metrics.accumulator import Scores
 from surgeon.models.sources import LoadedModel, Preprocessing
 
@@ -21,7 +21,7 @@ class Problem(ABC):
     """As it is typed after `--problem`."""
     task: str
     """As the Hugging Face hub calls it."""
-    transform: type[Transform]
+    transform: MakeInput
     """What makes the input of a picture."""
     default_metric: str
     """By which settings are chosen."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from surgeon.data.images import ImageSet
-from surgeon.data.transforms import Transform
+from surgeon.data.transforms import transform_for
 from surgeon.layers.wrapped import logits_in
 from surgeon.metrics.accumulator import Scores
 from surgeon.models.sources import LoadedModel, Preprocessing
@@ -24,7 +24,7 @@ class Classification(Problem):
 
     name = "classification"
     task = "image-classification"
-    transform = Transform
+    transform = staticmethod(transform_for)
     default_metric = "accuracy"
 
     def scores(self) -> Scores:

@@ -199,6 +199,8 @@ class HeatMap:
     """What shades and marks mean."""
     empty_because: str = "not finite or dropped early"
     """Why a pair may have no number."""
+    wide: bool = False
+    """Whether it takes the whole page, since rows and columns have names."""
 
     def darkness(self, cell: Cell) -> float:
         """From 0 for the worst to 1 for the best."""

@@ -65,6 +65,8 @@ def save_picture(title: str, charts: Sequence[AnyChart], path: Path) -> None:
 def _size(chart: AnyChart) -> tuple[float, float]:
     """Width and height in inches."""
     match chart:
+        case HeatMap(rows=rows, wide=True):
+            return 11.0, 2.2 + 0.34 * max(len(rows), 4)
         case Chart() | HeatMap() | FigureTable():
             return 5.4, 4.6
         case RowChart(rows=rows, named=named):
@@ -186,7 +188,7 @@ def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
             axes.text(cell.column, cell.row, text, ha="center", va="center", fontsize=8, weight=weight)
     _write_ticks(axes.set_xticks, list(enumerate(chart.columns))[:: 1 + len(chart.columns) // MOST_WRITTEN])
     _write_ticks(axes.set_yticks, list(enumerate(chart.rows))[:: 1 + len(chart.rows) // MOST_ROWS])
-    axes.set_xlabel(f"{chart.x_label}\n{textwrap.fill(chart.note, 60)}", fontsize=9)
+    axes.set_xlabel(f"{chart.x_label}\n{textwrap.fill(chart.note, 140 if chart.wide else 60)}", fontsize=9)
     axes.set_ylabel(chart.y_label, fontsize=9)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)

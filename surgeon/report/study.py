@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surgeon.metrics.variability import MEASURES
 from surgeon.report import folder as report_folder
-from surgeon.report import svg, wording
+from surgeon.report import svg, variability, wording
 from surgeon.report.chart import RowChart, RowMark
 from surgeon.report.frame import render
 from surgeon.report.png import save_picture
@@ -30,6 +31,10 @@ def study_files(result: Study) -> dict[str, Callable[[Path], None]]:
         TABLE: lambda path: _write_csv(path, table_lines(result)),
         SEEDS: lambda path: _write_csv(path, seed_lines(result)),
     }
+    if result.variability:
+        tables[variability.TABLE] = lambda path: _write_csv(path, variability.lines(result))
+    if (chart := variability.heat_map(result)) is not None:
+        files[variability.PICTURE] = lambda path: save_picture(f"{result.name}: variability of runs", [chart], path)
     return tables | files
 
 
@@ -81,13 +86,15 @@ def _chart(metric: str, rows: Sequence[StudyRow], result: Study) -> RowChart:
 def study_page(result: Study) -> str:
     """The whole result as one HTML page."""
     drawn = [(svg.row_drawing(chart), chart) for chart in charts(result) if chart.rows]
+    heat = variability.heat_map(result)
     facts = [
         ("runs", ", ".join(f"{run.name} ({run.state.value})" for run in result.runs)),
         ("folder", result.output),
     ]
     return render(
         "study.html.j2", result, result=result, drawn=drawn, facts=facts, name=row_name, bounds=bounds_text,
-        change=change_text, deviation=deviation_text, no_figures=NO_FIGURES,
+        change=change_text, deviation=deviation_text, no_figures=NO_FIGURES, variability=variability, measures=MEASURES,
+        maps=svg.heat_drawings([heat] if heat is not None else []),
     )  # fmt: skip
 
 

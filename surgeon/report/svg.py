@@ -10,6 +10,8 @@ from surgeon.report.chart import Cell, Chart, GroupedBars, HeatMap, Mark, Range,
 
 WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 426, 16, 244
+ROW = 24
+"""Height of a row that has a name."""
 DOT = 4.2
 
 
@@ -186,7 +188,7 @@ class RowDrawing(NamedTuple):
 def row_drawing(chart: RowChart) -> RowDrawing:
     """The rows below one another, with room for their names."""
     names = [clipped(row.name, 24) for row in chart.rows]
-    left, step = 18 + round(7.2 * max(map(len, names))), 24
+    left, step = 18 + round(7.2 * max(map(len, names))), ROW
     scale = Scale(*chart.horizontal, left, RIGHT)
     bottom = 12 + step * len(chart.rows)
     places = [
@@ -221,6 +223,13 @@ class HeatDrawing(NamedTuple):
     tiles: Sequence[Tile]
     left: int = LEFT
     """Where the tiles begin: names of rows need room."""
+    right: int = RIGHT
+    bottom: int = BOTTOM
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Of the whole picture."""
+        return self.right + WIDTH - RIGHT, self.bottom + HEIGHT - BOTTOM
 
     @property
     def room(self) -> bool:
@@ -234,16 +243,17 @@ def heat_drawings(charts: Sequence[HeatMap]) -> list[HeatDrawing]:
 
 
 def _heat_drawing(chart: HeatMap) -> HeatDrawing:
-    left = max(LEFT, 14 + round(6.6 * max(map(len, chart.rows))))
-    width, height = (RIGHT - left) / len(chart.columns), (BOTTOM - TOP) / len(chart.rows)
+    left = max(LEFT, 14 + round((7.2 if chart.wide else 6.6) * max(map(len, chart.rows))))
+    right, bottom = (2 * RIGHT, TOP + ROW * len(chart.rows)) if chart.wide else (RIGHT, BOTTOM)
+    width, height = (right - left) / len(chart.columns), (bottom - TOP) / len(chart.rows)
     tiles = [
         Tile(round(left + width * c.column, 2), round(TOP + height * c.row, 2), round(chart.darkness(c), 3), c)
         for c in chart.cells
     ]
-    every = max(1, -(-len(chart.columns) * 40 // (RIGHT - left))), max(1, -(-len(chart.rows) * 14 // (BOTTOM - TOP)))
+    every = max(1, -(-len(chart.columns) * 40 // (right - left))), max(1, -(-len(chart.rows) * 14 // (bottom - TOP)))
     x_ticks = [Tick(round(left + width * (i + 0.5), 2), t) for i, t in enumerate(chart.columns) if i % every[0] == 0]
     y_ticks = [Tick(round(TOP + height * (i + 0.5), 2), t) for i, t in enumerate(chart.rows) if i % every[1] == 0]
-    return HeatDrawing(chart, round(width, 2), round(height, 2), x_ticks, y_ticks, tiles, left)
+    return HeatDrawing(chart, round(width, 2), round(height, 2), x_ticks, y_ticks, tiles, left, right, bottom)
 
 
 class GroupDrawing(NamedTuple):

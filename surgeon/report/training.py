@@ -112,9 +112,14 @@ def _panels(result: FineTuning) -> list[Panel]:
         Curve("training loss", {epoch.number: epoch.loss for epoch in epochs}),
         Curve("validation cross-entropy", {number: metrics.cross_entropy for number, metrics in looked_at.items()}),
     )
+    shares = dict.fromkeys(name for epoch in epochs for name in epoch.shares)
+    told: dict[str, dict[float, float]] = {
+        name: {epoch.number: epoch.shares[name] for epoch in epochs if name in epoch.shares} for name in shares
+    }
     accuracies = (
         Curve("training, as augmented", {epoch.number: epoch.accuracy for epoch in epochs}),
         Curve("validation", {number: metrics.accuracy for number, metrics in looked_at.items()}),
+        *(Curve(name, points) for name, points in told.items()),
     )
     rates = _rates(result)
     highest = max((value for curve in rates for value in curve.finite.values()), default=0.0)
@@ -263,4 +268,5 @@ def _image_counts(result: FineTuning) -> str:
         f"{result.validation_images:,} validation{' (a tenth of the training images)' if result.held_back else ''}"
     )
     test = f"{result.test_images:,} test" if result.test_images else "no test images"
-    return f"{result.train_images:,} training, {validation}, {test}"
+    unlabelled = f", {result.unlabelled_images:,} unlabelled ({result.unlabelled})" if result.unlabelled_images else ""
+    return f"{result.train_images:,} training, {validation}, {test}{unlabelled}"

@@ -40,6 +40,7 @@ from surgeon.results.study import (
     StudyPlan,
     StudyRow,
     StudyRun,
+    StudyVariability,
 )
 from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
 from surgeon.results.training import Epoch, FineTuning, Measured
@@ -99,6 +100,7 @@ __all__ = [
     "StudyPlan",
     "StudyRow",
     "StudyRun",
+    "StudyVariability",
     "Sweep",
     "Target",
 ]

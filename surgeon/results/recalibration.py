@@ -81,6 +81,8 @@ class Recalibration(Result):
     bad_images: tuple[str, ...] = ()
     seconds_estimating: float
     seconds: float
+    logits_file: str | None = None
+    """With the logits of all images, each half as adapted by the other."""
     checkpoint: str | None = None
 
     @property

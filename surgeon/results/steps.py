@@ -8,6 +8,7 @@ from pathlib import Path
 from surgeon.core.errors import printable
 from surgeon.data.opening import is_known
 from surgeon.data.presets import PRESETS
+from surgeon.data.union import UNION, parts_of
 from surgeon.metrics import Metrics, metrics
 from surgeon.metrics.own import OWN
 from surgeon.models import history
@@ -35,6 +36,8 @@ HUB = "hf:"
 
 def data_set(spec: str) -> DataSet:
     """Images as others know them: those of a DATA of the command line."""
+    if spec.startswith(UNION):
+        return DataSet(name=" + ".join(data_set(part).name for part in parts_of(spec)), kind=DataKind.FILES)
     if spec in PRESETS:
         return DataSet(name=spec, kind=DataKind.HUB, hub=PRESETS[spec].hub)
     if spec.startswith(HUB):

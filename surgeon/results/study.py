@@ -85,6 +85,34 @@ class StudyDifference(Result):
     """`better` or `worse` if both intervals for the whole table leave out zero; else why not."""
 
 
+class StudyVariability(Result):
+    """How much the runs of a variant vary in an evaluation, by one measure."""
+
+    variant: str
+    evaluation: str
+    measure: str
+    """`accuracy-sd`, `cross-entropy-sd`, `disagreement`, `correlation`, `ensembling-gain` or `similarity`."""
+    runs: int
+    images: int
+    is_source: bool
+    """Whether one source of randomness alone was different in each run."""
+    averages: bool
+    """Whether each run's predictions are averages over snapshots or views."""
+    value: float
+    error: float | None
+    """Standard error: of a standard deviation by the bootstrap of runs, of a mean over pairs by the jackknife."""
+    over_runs: Bounds | None
+    """95% interval, for other runs on the same images."""
+    ratio: float | None
+    """To the reference, of the values or of what they lack of 1; None for the reference itself."""
+    ratio_over_runs: Bounds | None
+    """95% interval."""
+    family_ratio: Bounds | None
+    """The same, such that all ratios of the table together are right in 95 of 100 studies (Bonferroni)."""
+    verdict: str
+    """`less` or `more` than the reference, if the interval for the whole table leaves out 1; else why not."""
+
+
 class Study(Result):
     """The result of a study, `result.json`."""
 
@@ -96,6 +124,11 @@ class Study(Result):
     differences: tuple[StudyDifference, ...]
     comparisons: int
     """How many differences the whole table has; the intervals `family_…` are corrected for so many."""
+    variability: tuple[StudyVariability, ...] = ()
+    variability_reference: str = ""
+    """The `variant/evaluation` that ratios are to."""
+    variability_comparisons: int = 0
+    """How many ratios there are; the intervals `family_ratio` are corrected for so many."""
     notes: tuple[str, ...] = ()
     """What to know about the figures, in sentences."""
     output: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 TEST, VALIDATION = "test", "validation"
 SEED = "seed"
@@ -29,16 +29,37 @@ class Evaluation(BaseModel):
     branch_share: float | None = Field(
         None, alias="lambda", ge=0, le=1, description="Mix of the branches of a split network, as for `eval --lambda`."
     )
+    recalibrate: float | None = Field(
+        None,
+        ge=0,
+        description="Adapt each network to these images without their labels, at this prior: each half as adapted by "
+        "the other.",
+    )
     ensemble: Literal["seeds", "snapshots"] | None = Field(
         None, description="Average the logits of the networks of all seeds, or of the snapshots of each run."
+    )
+    features: StrictBool = Field(
+        False,
+        description="Also keep what the head of each network sees of each image, to compare networks by "
+        "(`variability`). Takes 4 bytes per image and channel.",
     )
     variants: tuple[str, ...] = Field((), description="Only these; default: all that it fits.")
 
     @property
     def measures_anew(self) -> bool:
         """Whether it asks for more than the logits or the figures that a run leaves anyway."""
-        asked = (self.data, self.limit, self.tta, self.alpha, self.branch_share)
-        return any(one is not None for one in asked) or bool(self.where or self.under)
+        asked = (self.data, self.limit, self.tta, self.alpha, self.branch_share, self.recalibrate)
+        return any(one is not None for one in asked) or bool(self.where or self.under or self.features)
+
+    @property
+    def averages(self) -> bool:
+        """Whether predictions of several networks or views are averaged."""
+        return self.ensemble is not None or self.tta is not None
+
+    @property
+    def compares_runs(self) -> bool:
+        """Whether there are logits of each run, so that runs can be compared image by image."""
+        return self.ensemble != "seeds" and not self.is_own_validation
 
     @property
     def is_own_test(self) -> bool:
@@ -61,6 +82,7 @@ class Variant(BaseModel):
     weights: str | None = None
     pretrained: bool = True
     data: str
+    unlabelled: str | None = None
     recipe: dict[str, Any]
     """The keys that are not as they are by default."""
     varies: str = SEED
@@ -69,9 +91,18 @@ class Variant(BaseModel):
     snapshots: int
 
     @property
+    def training(self) -> list[str]:
+        """The arguments of `finetune` that name the network and its images."""
+        arguments = [self.model, "--data", self.data]
+        arguments += ["--unlabelled", self.unlabelled] if self.unlabelled is not None else []
+        arguments += ["--weights", self.weights] if self.weights is not None else []
+        return arguments + ([] if self.pretrained else ["--no-pretrained"])
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides what a run does, but for its seed."""
         network = self.model_dump(mode="json", include={"model", "weights", "pretrained", "data"})
+        network |= {"unlabelled": self.unlabelled} if self.unlabelled is not None else {}
         return network | self.recipe | ({"varies": self.varies} if self.varies != SEED else {})
 
 
@@ -104,6 +135,8 @@ class Definition(BaseModel):
     evaluations: dict[str, Evaluation]
     metrics: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
+    variability: Cell | None = None
+    """Whose runs the variability of all others is compared with; None if it is not asked for."""
     skip_bad: bool = False
     cpus: float = 1
     gpus: float = 0

@@ -16,14 +16,14 @@ from surgeon.core.reading import read_bounded, shortened
 from surgeon.studies.definition import SEED, SOURCES, TEST, Cell, Comparison, Definition, Evaluation, Variant, applies
 from surgeon.training.recipe import check_recipe, find_recipe, read_yaml
 
-MOST_BYTES, MOST_VALUES, MOST_PROBLEMS = 1 << 18, 10_000, 20
+MOST_BYTES, MOST_VALUES, MOST_PROBLEMS, MOST_SEEDS = 1 << 18, 10_000, 20, 10_000
 DEFAULT_SEEDS, DEFAULT_METRICS = 3, ("accuracy", "cross-entropy")
 AS_TESTED = Evaluation.model_validate({})
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-OF_NETWORK = ("model", "weights", "pretrained", "data")
+OF_NETWORK = ("model", "weights", "pretrained", "data", "unlabelled")
 """Keys of a variant besides `recipe`, `varies` and the keys of recipes."""
 
-Seeds = Annotated[StrictInt, Field(ge=1)] | tuple[Annotated[StrictInt, Field(ge=0)], ...]
+Seeds = Annotated[StrictInt, Field(ge=1, le=MOST_SEEDS)] | tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...]
 
 
 def _tested() -> dict[str, Evaluation | None]:
@@ -40,13 +40,16 @@ class StudyFile(BaseModel):
     weights: str | None = Field(None, description="A file of local weights.")
     pretrained: StrictBool = Field(True, description="Start from pretrained weights, not from random ones.")
     data: str | None = Field(None, description="The images, as for `finetune --data`.")
+    unlabelled: str | None = Field(
+        None, description="Images without labels, as for `finetune --unlabelled`; `same`: those of `data`."
+    )
     recipe: str | dict[str, Any] | None = Field(
         None, description="A recipe (name or file), or keys of one; its key `recipe` names one to start from."
     )
     variants: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict,
-        description="By name, what differs: `model`, `weights`, `pretrained`, `data`, `recipe`, any key of a recipe. "
-        "`varies: init_seed` gives each run its number as that seed alone, not as the seed of everything random.",
+        description="By name, what differs: `model`, `weights`, `pretrained`, `data`, `unlabelled`, `recipe`, any key "
+        "of a recipe. `varies: init_seed` gives each run its number as that seed alone, not as the seed of everything.",
     )
     seeds: Seeds = Field(DEFAULT_SEEDS, description="How many (0, 1, 2, …), or a list.")
     evaluations: dict[str, Evaluation | None] = Field(
@@ -57,6 +60,11 @@ class StudyFile(BaseModel):
         None,
         description="`variant: baseline`, in every evaluation, or `variant/evaluation: baseline/evaluation`. "
         "Default: all against the first variant.",
+    )
+    variability: StrictBool | str | None = Field(
+        None,
+        description="Show how much the runs of each variant vary, in comparison with this `variant/evaluation`, or "
+        "false. Default: if a variant has `varies`, in comparison with the first variant in the first evaluation.",
     )
     skip_bad: StrictBool = Field(False, description="Leave out images that cannot be read.")
     cpus: float = Field(1, gt=0, description="Of one run, on Ray.")
@@ -75,7 +83,8 @@ class StudyFile(BaseModel):
     @classmethod
     def _no_truth_among_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """In Python true is 1, but `seeds: true` is a mistake."""
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+        allowed = (bool, StrictBool | str | None)
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation not in allowed:
             raise ValueError("true and false are no values of this key")
         return value
 
@@ -103,15 +112,23 @@ def load_study(path: Path, changes: Mapping[str, Any] | None = None) -> Definiti
 
 def check_study(content: Mapping[str, Any], path: Path) -> Definition:
     """A study, or everything that is wrong with it at once."""
-    given, problems, wrong = _parsed(content)
+    given, problems, wrong = _parsed({str(key): value for key, value in content.items()})  # YAML takes `on` for true
     variants = list(_variants(given, path.parent, problems, wrong))
     evaluations = {name: one or AS_TESTED for name, one in given.evaluations.items()}
     problems += _in_names(given, wrong)
     problems += _in_evaluations(evaluations, variants, given)
     problems += [text for name in given.metrics if (text := _refused(_check_metric, name))]
     comparisons: tuple[Comparison, ...] = ()
+    reference: Cell | None = None
     if not problems:  # which otherwise may have left out what is compared
         comparisons = tuple(dict.fromkeys(_comparisons(given, variants, evaluations, problems)))
+        reference = _reference(
+            given.variability,
+            _cells(variants, evaluations),
+            evaluations,
+            any(one.varies != SEED for one in variants),
+            problems,
+        )
     if problems:
         shown = [text.strip().rstrip(".?") for text in problems[:MOST_PROBLEMS]]
         more = len(problems) - len(shown)
@@ -126,6 +143,7 @@ def check_study(content: Mapping[str, Any], path: Path) -> Definition:
         seeds=tuple(range(given.seeds)) if isinstance(given.seeds, int) else given.seeds,
         evaluations=evaluations,
         comparisons=comparisons,
+        variability=reference,
         **given.model_dump(include={"description", "metrics", "skip_bad", "cpus", "gpus", "memory"}),
     )
 
@@ -133,11 +151,11 @@ def check_study(content: Mapping[str, Any], path: Path) -> Definition:
 def _parsed(content: Mapping[str, Any]) -> tuple[StudyFile, list[str], set[str]]:
     """What can be understood, what is wrong with the rest, and the keys which that concerns."""
     try:
-        return StudyFile.model_validate(dict(content)), [], set()
+        return StudyFile.model_validate(content), [], set()
     except ValidationError as error:
         found = error.errors()
         wrong = {str(details["loc"][0]) for details in found}
-        rest = StudyFile.model_validate({key: value for key, value in content.items() if str(key) not in wrong})
+        rest = StudyFile.model_validate({key: value for key, value in content.items() if key not in wrong})
         # Of a key that may be of several types, each type has its own complaint: one is enough.
         by_place = {_place(details): details for details in reversed(found)}
         return rest, [_problem(details) for details in reversed(by_place.values())], wrong
@@ -175,7 +193,7 @@ def _variants(given: StudyFile, folder: Path, problems: list[str], wrong: set[st
             recipe = _recipe(content, folder)
         except SurgeonError as error:
             found.append(error.message.removeprefix("The options").partition(" in it: ")[2] or error.message)
-        if found or recipe is None:
+        if found or recipe is None or wrong & {key for key in OF_NETWORK if network[key] is None}:
             problems += [f"variant {name!r}: {text.rstrip('.')}" for text in found]
             continue
         stored = recipe.model_dump(mode="json", exclude_defaults=True)
@@ -206,6 +224,8 @@ def _in_network(network: Mapping[str, Any], wrong: set[str]) -> Iterator[str]:
             yield f"there is no `{key}`, neither here nor in the study"
         elif network[key] is not None and not isinstance(network[key], str):
             yield f"{key}={shortened(network[key])}: it should be a text"
+    if network["unlabelled"] is not None and not isinstance(network["unlabelled"], str):
+        yield f"unlabelled={shortened(network['unlabelled'])}: it should be a text"
     if isinstance(network["model"], str) and (text := _refused(check_model_name, network["model"])):
         yield text
     if (weights := network["weights"]) is not None and not (isinstance(weights, str) and Path(weights).is_file()):
@@ -239,13 +259,20 @@ def _in_names(given: StudyFile, wrong: set[str]) -> Iterator[str]:
 
 def _in_evaluations(evaluations: Mapping[str, Evaluation], variants: list[Variant], given: StudyFile) -> Iterator[str]:
     from surgeon.conditions.base import check_conditions
+    from surgeon.data.tables import split_condition
     from surgeon.views import check_views
 
     for name, one in evaluations.items():
         checks: list[str | None] = [_refused(check_conditions, one.under)]
         checks += [_refused(check_views, one.tta)] if one.tta is not None else []
+        beside = one.under or one.features or one.tta is not None or one.branch_share is not None
+        if one.recalibrate is not None and beside:
+            checks.append("recalibrate does not go with under, tta, lambda and features")
         checks += [f"there is no variant {other!r}" for other in one.variants if other not in given.variants]
-        if len(variants) == len(given.variants) and not any(applies(one, variant) for variant in variants):
+        if one.features and (one.averages or one.under):
+            checks.append("features are those of one network, in one view of plain images")
+        checks += [_refused(split_condition, condition) for condition in one.where]
+        if variants and len(variants) == len(given.variants) and not any(applies(one, variant) for variant in variants):
             checks.append("no variant has snapshots")
         yield from (f"evaluation {name!r}: {text}" for text in checks if text)
 
@@ -257,13 +284,36 @@ def _comparisons(
     if asked is None:
         first, *others = (variant.name for variant in variants)
         asked = dict.fromkeys(others, first)
-    cells = [Cell(v.name, name) for name, one in evaluations.items() for v in variants if applies(one, v)]
+    cells = _cells(variants, evaluations)
     for candidate, baselines in asked.items():
         for baseline in [baselines] if isinstance(baselines, str) else baselines:
             found = list(_pairs(candidate, baseline, cells))
             if not found:
                 problems.append(f"comparisons: there is nothing to compare {candidate!r} with {baseline!r} by")
             yield from found
+
+
+def _cells(variants: list[Variant], evaluations: Mapping[str, Evaluation]) -> list[Cell]:
+    return [Cell(v.name, name) for name, one in evaluations.items() for v in variants if applies(one, v)]
+
+
+def _reference(
+    asked: bool | str | None,
+    cells: list[Cell],
+    evaluations: Mapping[str, Evaluation],
+    varied: bool,
+    problems: list[str],
+) -> Cell | None:
+    """Whose runs the variability of the others is compared with, if it is asked for."""
+    if asked is False or (asked is None and not varied):
+        return None
+    fitting = [cell for cell in cells if evaluations[cell.evaluation].compares_runs]
+    if isinstance(asked, str):
+        fitting = [cell for cell in fitting if asked in (str(cell), cell.variant)]
+    if not fitting and asked is not None:
+        what = f"there is no {asked!r}" if isinstance(asked, str) else "there is nothing"
+        problems.append(f"variability: {what} that leaves the logits of each run")
+    return fitting[0] if fitting else None
 
 
 def _pairs(candidate: str, baseline: str, cells: list[Cell]) -> Iterator[Comparison]:

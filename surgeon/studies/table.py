@@ -15,6 +15,7 @@ from surgeon.studies.execution import Notes, progress_of
 from surgeon.studies.folder import StudyFolder
 from surgeon.studies.scores import Measured, Reader
 from surgeon.studies.tasks import Task, tasks_of
+from surgeon.studies.variability import comparisons_in, variability_of
 from surgeon.training.state import STATE
 
 OfSeeds = Mapping[int | None, Measured]
@@ -35,6 +36,7 @@ def table_of(study: Definition, folder: StudyFolder) -> Study:
         for one in study.comparisons
         for found in _difference(one, measured[one.candidate], measured[one.baseline], metric, comparisons)
     )
+    variability = variability_of(study, reader)
     return Study(
         name=study.name,
         description=study.description,
@@ -42,6 +44,9 @@ def table_of(study: Definition, folder: StudyFolder) -> Study:
         rows=rows,
         differences=differences,
         comparisons=comparisons,
+        variability=variability,
+        variability_reference=str(study.variability) if variability else "",
+        variability_comparisons=comparisons_in(variability),
         notes=tuple(_notes(study, runs, comparisons)),
         output=str(folder.path),
     )

@@ -70,11 +70,21 @@ class Order(Sampler[list[Position]]):
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """Bytes of one or more augmented copies of the same images (N, C, H, W), and their labels or masks."""
+    """Bytes of one or more augmented copies of the same images (N, C, H, W), channels last, and their labels or masks.
+
+    `unlabelled` are copies of other images, whose labels are not known; `left_out` is how many could not be read.
+    """
 
     copies: tuple[Tensor, ...]
     labels: Tensor
     indices: Tensor
+    unlabelled: tuple[Tensor, ...] = ()
+    left_out: int = 0
+
+    @property
+    def images(self) -> int:
+        """How many images it shows."""
+        return len(self.labels) + (len(self.unlabelled[0]) if self.unlabelled else 0)
 
 
 @dataclass(frozen=True)
@@ -137,6 +147,7 @@ class _Collate:
             tuple(torch.stack(images).permute(0, 3, 1, 2) for images in copies),
             torch.stack([example.label for example in good]),
             torch.tensor([example.index for example in good]),
+            left_out=len(bad),
         )
 
 

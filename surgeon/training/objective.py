@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -35,11 +35,13 @@ class Given:
         images: Normalised, one tensor for each copy that is decoded.
         labels: Class numbers, or masks (N, H, W).
         indices: Of the images in their data set.
+        unlabelled: Other images, without labels: one tensor for each copy of them.
     """
 
     images: Sequence[Tensor]
     labels: Tensor
     indices: Tensor
+    unlabelled: Sequence[Tensor] = ()
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,15 @@ class Draws:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The loss of a batch, and how many of how many examples whose labels count were given their main label."""
+    """The loss of a batch, and how many of how many examples whose labels count were given their main label.
+
+    `shares` are what terms tell besides, by name.
+    """
 
     loss: Tensor
     correct: Tensor
     examples: int
+    shares: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,15 +87,21 @@ class Objective:
         made = self._made(given, draws)
         images = [made[copy].images for copy in self.copies.seen]
         goals = [made[copy].targets for copy in self.copies.seen]
+        if self.copies.unlabelled:
+            first = sum(len(one) for one in images[: self.copies.first_strong])
+            for unit in self._units:
+                unit.change_only(slice(first, None))
         logits = self._predict(network, torch.cat(images) if len(images) > 1 else images[0])
         goal = torch.cat(goals)
         for unit in self._units:
             goal = unit.mix_targets(goal)
-        parts = map(Predicted, wide(logits).chunk(len(images)), goal.chunk(len(images)))
+        sizes = [len(one) for one in images]
+        parts = map(Predicted, torch.split(wide(logits), sizes), torch.split(goal, sizes))
         predictions = Predictions(dict(zip(self.copies.seen, parts, strict=True)), self.copies.labelled)
         counted = predictions.over(self.copies.labelled)
         correct = (counted.logits.argmax(1) == counted.targets.argmax(1)).sum()
-        return Outcome(total(self.terms, predictions), correct, len(counted.logits))
+        shares = {name: share for term in self.terms for name, share in term.observe(predictions).items()}
+        return Outcome(total(self.terms, predictions), correct, len(counted.logits), shares)
 
     def _of_masks(self, network: Network, given: Given, draws: Draws) -> Outcome:
         """Every pixel with a class is an example. Auxiliary heads count with a weight of their own."""
@@ -123,8 +135,18 @@ class Objective:
         if (attack := self.copies.attack) is not None:
             weak = made[Copy.WEAK]
             made[Copy.ADVERSARIAL] = replace(weak, images=attack(weak.images, weak.targets, given.indices, draws.seed))
-        self._choose_partners(partners, len(given.labels), draws.generator)
+        if self.copies.unlabelled:
+            made |= self._made_unlabelled(given.unlabelled, draws.generator)
+        else:
+            self._choose_partners(partners, len(given.labels), draws.generator)
         return made
+
+    def _made_unlabelled(self, unlabelled: Sequence[Tensor], generator: torch.Generator) -> dict[Copy, _Made]:
+        unknown = torch.zeros(len(unlabelled[0]), self.classes, device=unlabelled[0].device)
+        return {
+            copy: _Made(*augmentation.of_batch(images, unknown, generator))
+            for (copy, augmentation), images in zip(self.copies.unlabelled.items(), unlabelled, strict=True)
+        }
 
     def _choose_partners(self, told: Sequence[Tensor], examples: int, generator: torch.Generator) -> None:
         """Within the network, nobody is mixed with an example of another copy.

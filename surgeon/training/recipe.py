@@ -67,7 +67,9 @@ class Recipe(BaseModel):
     )
 
     train_images: int | None = key(None, "Stratified subset of N training images.", ge=2)
-    epochs: int = key(10, "Passes over the training images.", ge=1)
+    unlabelled_images: int | None = key(None, "Random subset of N of the unlabelled images.", ge=2)
+    unlabelled_ratio: int = key(7, "Unlabelled images that go with each labelled one in a step.", ge=1)
+    epochs: int = key(10, "Passes over the training images, or over unlabelled ones if that takes longer.", ge=1)
     batch_size: int | None = key(None, "Images per step, over all processes; default: 64, or fewer for few.", ge=2)
     accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)
     input_size: int | None = key(None, "Height and width of the images, if not the network's own.", ge=8)
@@ -102,7 +104,7 @@ class Recipe(BaseModel):
     rounding_seed: int | None = key(
         None,
         "Shuffle the images within each batch, which changes nothing but rounding errors, as nondeterministic kernels "
-        "do. Not with mixes, which pair images by their place in the batch.",
+        "do. Not with what goes by the place of an image in its batch, as mixes and ghost groups do.",
         ge=0,
     )
     one_bit: int | None = key(

@@ -83,6 +83,20 @@ def test_logits_are_saved(tmp_path: Path) -> None:
     assert (tmp_path / "l.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
+def test_features_are_saved_beside_the_logits(tmp_path: Path) -> None:
+    """In one view, also where the logits are of several."""
+    file = tmp_path / "l.safetensors"
+    views = ("--data", "digits", "--limit", 40, "--tta", "flip", "--save-logits", file)
+    told = evaluation("digits-resnet8", *views, "--save-features")
+    saved = load_file(file)
+    head = load_file(Path(surgeon.__file__).parent / "assets/digits-resnet8/model.safetensors")
+    name = next(name.removesuffix(".weight") for name, one in head.items() if one.dim() == 2)
+    logits = saved["features"] @ head[f"{name}.weight"].T + head[f"{name}.bias"]
+    plain = (logits.argmax(1) == saved["labels"]).double().mean().item()
+    assert told["against_one_view"]["metrics"]["accuracy"] == pytest.approx(plain)
+    assert "pass --save-logits too" in refusal("eval", "digits-resnet8", "--data", "digits", "--save-features")
+
+
 def test_a_metric_that_fails_is_named() -> None:
     @register("broken", higher_is_better=True)
     def broken(images: Any) -> float:  # noqa: ARG001

@@ -19,6 +19,9 @@ from safetensors.torch import load_file
 import surgeon
 from surgeon.checkpoint import open_model
 from surgeon.data.digits import digit_pixels
+from surgeon.data.loaders import batches
+from surgeon.data.opening import open_data
+from surgeon.data.stratified import halves, limit
 from surgeon.surgery.recalibration import DEFAULT_PRIOR
 from tests.cli.running import (
     FILES,
@@ -124,6 +127,33 @@ def test_confirmed_on_the_other_half_and_on_the_original_domain(faded: Path, her
     assert len(step["gains"]) == len(step["source_gains"]) == 3
 
 
+def test_every_image_is_predicted_by_the_network_that_the_other_half_has_adapted(faded: Path) -> None:
+    options = ("--prior", 16, "--confirm", "--limit", 71, "--save-logits", "adapted.safetensors")
+    told = document("recalibrate", "digits-resnet8", "--data", faded, *options)
+    saved = load_file("adapted.safetensors")
+    document("eval", "digits-resnet8", "--data", faded, "--limit", 71, "--save-logits", "original.safetensors")
+    original = load_file("original.safetensors")
+    assert torch.equal(saved["indices"], original["indices"])
+    assert torch.equal(saved["labels"], original["labels"])
+
+    images = open_data(str(faded))
+    images = images.subset(limit(images.labels, 71))
+    pixels = torch.cat(
+        [batch.images for batch in batches(images, open_model("digits-resnet8").origin.preprocessing, 71)]
+    )
+    expected = torch.empty_like(saved["logits"])
+    first, second = halves(images.labels)
+    for adapting, measured in ((first, second), (second, first)):
+        network = open_model("digits-resnet8").model.eval()
+        surgeon.recalibrate(network, pixels[adapting], prior=16)
+        with torch.no_grad():
+            expected[measured] = network(pixels[measured])
+    torch.testing.assert_close(saved["logits"], expected, rtol=1e-4, atol=1e-4)
+    right = (saved["logits"].argmax(1) == saved["labels"])[second].float().mean()
+    assert told["confirmed"]["after"]["accuracy"] == pytest.approx(right.item())
+    assert not torch.allclose(saved["logits"], original["logits"], atol=0.1)
+
+
 def test_entropy_is_minimised_and_told(flat: Path, here: Path) -> None:
     told = done("recalibrate", "digits-resnet8", "--data", flat, "--tent", "--epochs", 1, "--lr", 1e-4, "-o", "out")
     assert "Entropy minimisation over gamma and beta of 7 layers, 1 epoch" in told.stderr
@@ -190,6 +220,7 @@ def test_one_image(flat: Path) -> None:
         (("--collect", "--tent"), "--collect"),
         (("--layers", "layer9.*"), "layer9"),
         (("--where", "severity=5"), "--where"),
+        (("--save-logits", "logits.safetensors"), "add --confirm"),
     ],
 )
 def test_refusals(options: tuple[object, ...], said: str, here: Path) -> None:

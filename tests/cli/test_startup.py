@@ -77,6 +77,14 @@ def test_answers_without_importing_anything_heavy() -> None:
     assert told == [[arguments, 0, []] for arguments in LIGHT] + [[arguments, 2, []] for arguments in MISTYPED]
 
 
+def test_the_overview_imports_nothing_that_only_some_commands_need() -> None:
+    """It imports the module of every command, so that each of them decides how long the overview takes."""
+    program = "import sys, surgeon.cli.app as cli\ntry: cli.app(['--help'])\nexcept SystemExit: pass\n"
+    program += "print({'pydantic', 'yaml', 'rich.progress', 'urllib.request'} & set(sys.modules), file=sys.stderr)"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert finished.stderr.strip() == "set()"
+
+
 def test_help_names_every_command_and_where_to_start() -> None:
     text = done("--help").stdout
     for name in COMMANDS:

@@ -207,6 +207,29 @@ def test_a_changed_evaluation_is_done_again() -> None:
     assert (first["rows"][0]["images"], json.loads(outcome.stdout)["rows"][0]["images"]) == (450, 50)
 
 
+def test_a_key_that_a_later_version_brings_changes_no_evaluation() -> None:
+    """Records name all keys of an evaluation that their version knew."""
+    file = write(evaluations={"e": {"limit": 50}})
+    first = document("study", file, "-o", "out", "--jobs", "1")
+    record = json.loads(Path("out/study.json").read_text())
+    for evaluations in (record["evaluations"], record["study"]["evaluations"]):
+        del evaluations["e"]["recalibrate"]
+    Path("out/study.json").write_text(json.dumps(record))
+    outcome = invoke("study", file, "-o", "out", "--jobs", "1", "--json")
+    assert "has changed" not in outcome.stderr
+    assert json.loads(outcome.stdout) == first
+
+
+def test_networks_are_adapted_to_the_images_of_an_evaluation() -> None:
+    evaluations = {"test": None, "adapted": {"recalibrate": 64}, "kept": {"recalibrate": 1e9}}
+    result = document("study", write(evaluations=evaluations), "-o", "out", "--jobs", "1")
+    rows = {row["evaluation"]: row for row in result["rows"] if row["metric"] == "cross-entropy"}
+    assert {row["images"] for row in rows.values()} == {450}
+    assert rows["kept"]["mean"] == pytest.approx(rows["test"]["mean"], rel=1e-4)
+    assert rows["adapted"]["mean"] != pytest.approx(rows["test"]["mean"], rel=1e-3)
+    assert "$ surgeon recalibrate" in Path("out/logs/plain-0.log").read_text()
+
+
 def test_a_folder_that_is_no_study_is_left_alone() -> None:
     Path("out").mkdir()
     Path("out/mine.txt").write_text("mine")
@@ -249,6 +272,14 @@ def test_ray_finishes_the_task_of_a_killed_worker(started: Callable[..., Any]) -
     assert study.returncode == 0, said
     assert Path("out/logs/plain-0.log").read_text().count("$ surgeon finetune") == 2
     assert [run["state"] for run in document("study", "show", "out")["runs"]] == ["finished"] * 2
+
+
+@pytest.mark.long
+def test_what_this_machine_cannot_give_is_refused_on_ray() -> None:
+    """Ray would wait for a machine that has it, and say nothing."""
+    pytest.importorskip("ray")
+    said = refusal("study", write(cpus=10_000, memory=1e6), "-o", "out", "--ray", "local")
+    assert "cannot give a run what the study reserves: 10,000 CPUs and 1,000,000 GiB of memory" in said
 
 
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,8 +112,9 @@ def batches_predicted(program: Path) -> list[int]:
 @pytest.mark.long
 def test_an_evaluation_by_two_is_that_of_one(tmp_path: Path, program: Path) -> None:
     """Five batches: three for one process and two for the other."""
-    expected = timeless(document(*EVAL, "--save-logits", tmp_path / "one.safetensors"))
-    together = launched(TORCHRUN, program, *EVAL, "--json", "--save-logits", tmp_path / "two.safetensors")
+    expected = timeless(document(*EVAL, "--save-features", "--save-logits", tmp_path / "one.safetensors"))
+    saving = ("--save-features", "--save-logits", tmp_path / "two.safetensors")
+    together = launched(TORCHRUN, program, *EVAL, "--json", *saving)
     assert the_document(together) == expected
     assert batches_predicted(program) == [3, 2]
     one, two = (load_file(tmp_path / f"{name}.safetensors") for name in ("one", "two"))

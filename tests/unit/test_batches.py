@@ -187,6 +187,12 @@ def test_what_is_no_network_is_told(measure: Callable[..., Any], model: Any) -> 
         measure(model, [(IMAGES, LABELS)])
 
 
-def test_errors_of_the_network_itself_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="expected input"):
+def test_images_that_the_network_cannot_take_are_told_with_what_it_says_of_them() -> None:
+    with pytest.raises(SurgeonError, match=r"cannot take a batch of .*: .*expected input") as refused:
         surgeon.evaluate(network(), [(IMAGES[:, :1], LABELS)])
+    assert isinstance(refused.value.__cause__, RuntimeError)
+
+
+def test_other_errors_of_the_network_itself_stay_what_they_are() -> None:
+    with pytest.raises(KeyError):
+        surgeon.evaluate(network(lambda logits: {}[len(logits)]), [(IMAGES, LABELS)])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from surgeon.core.errors import SurgeonError
-from surgeon.core.registry import PluginWarning, Registry
+from surgeon.core.errors import PluginWarning, SurgeonError
+from surgeon.core.registry import Registry
 from surgeon.norms import norms
 
 INIT = """

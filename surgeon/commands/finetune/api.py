@@ -32,6 +32,7 @@ def finetune(
     output: str | Path,
     recipe: str | None = None,
     *,
+    unlabelled: str | Path | None = None,
     weights: str | Path | None = None,
     pretrained: bool = True,
     resume: bool = False,
@@ -53,6 +54,7 @@ def finetune(
         data: Images to train on, as the command takes them.
         output: The folder of the run.
         recipe: A file, or the name of a recipe.
+        unlabelled: Images to learn from without their labels; `same`: the training images, all of them.
         weights: A file of local weights.
         pretrained: Start from pretrained weights, not from random ones.
         resume: Go on with the run in `output`.
@@ -85,6 +87,7 @@ def finetune(
         inference=InferenceRequest(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
         recipe=load_recipe(recipe, changes),
         output=Path(output),
+        unlabelled=None if unlabelled is None else str(unlabelled),
         resume=resume,
         overwrite=overwrite,
         track=track,

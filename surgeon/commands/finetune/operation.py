@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -23,6 +24,7 @@ from surgeon.training.loop import Watcher
 from surgeon.training.splits import open_splits
 from surgeon.training.state import STATE
 from surgeon.training.tracking import tracking
+from surgeon.training.unlabelled import fitting_unlabelled, open_unlabelled
 
 MOST_RESULT_BYTES = 1 << 28
 
@@ -51,9 +53,13 @@ def run_finetuning(
 
 def plan_run(open_network: Callable[[], LoadedModel], request: FinetuneRequest) -> Run:
     """A network and images that fit each other and the recipe; nothing is written yet."""
+    request = replace(request, recipe=fitting_unlabelled(request.recipe, request.unlabelled))
     check_run(request)
     splits = open_splits(request.inference, request.recipe.train_images)
-    return Run(request, Processes.launched(), splits, open_network())
+    unlabelled = None
+    if request.unlabelled is not None:
+        unlabelled = open_unlabelled(request.unlabelled, request.inference, splits, request.recipe)
+    return Run(request, Processes.launched(), splits, open_network(), unlabelled)
 
 
 def _finished(path: Path) -> FineTuning:

@@ -28,6 +28,8 @@ class FinetuneRequest:
     inference: InferenceRequest
     recipe: Recipe
     output: Path
+    unlabelled: str | None = None
+    """Images without labels to learn from as well: a DATA of the command line, or `same`."""
     resume: bool = False
     overwrite: bool = False
     track: str | None = None

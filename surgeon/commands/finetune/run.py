@@ -29,8 +29,10 @@ from surgeon.commands.finetune.request import (
 from surgeon.core.atomic import staged
 from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count
+from surgeon.core.media import Medium
 from surgeon.core.processes import Processes
 from surgeon.core.reading import parse_json, read_bounded
+from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches, usable_cores
 from surgeon.losses.base import ask
 from surgeon.measuring.choosing import VALIDATION
@@ -38,14 +40,15 @@ from surgeon.measuring.engine import measure
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Metrics, summarise
-from surgeon.models.history import FineTuned, Snapshot
+from surgeon.models.history import FineTuned, Images, Snapshot
 from surgeon.models.sources import LoadedModel
 from surgeon.problems import problem_of
 from surgeon.report.folder import PAGE, RESULT
-from surgeon.results.steps import data_set, figures_of
+from surgeon.results.steps import data_set, figures_of, images_of
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
 from surgeon.training.copies import plan_copies
+from surgeon.training.feeding import Feed
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.objective import Objective
 from surgeon.training.recipe import Recipe, as_yaml
@@ -53,21 +56,31 @@ from surgeon.training.schedule import Rates, Schedule, make_optimizer
 from surgeon.training.splits import Splits, check_training_images
 from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
+from surgeon.training.unlabelled import SAME, Unlabelled
 
 MASKS_BATCH = 8
 LARGEST_TRAINED = 256
 """Of the shorter side of images with masks, unless somebody says otherwise: larger ones take hours without a GPU."""
 DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 MOST_RUN_BYTES = 1 << 20
+SUMMED = "The network took images; its first convolution now takes spectrograms: its filters were summed over colours."
 
 
 class Run:
     """A network and images that fit each other, and the folder in which the run lives."""
 
-    def __init__(self, request: FinetuneRequest, processes: Processes, splits: Splits, loaded: LoadedModel) -> None:
+    def __init__(
+        self,
+        request: FinetuneRequest,
+        processes: Processes,
+        splits: Splits,
+        loaded: LoadedModel,
+        unlabelled: Unlabelled | None = None,
+    ) -> None:
         self.request, self.folder = request, request.output
         self.processes = processes
         self.splits = splits
+        self.unlabelled = unlabelled
         self.device = pick_device(request.inference.device)
         self.precision = usable_precision(Precision(request.recipe.precision), self.device)
         self.problem = problem_of(loaded.origin, splits.train, request.inference.problem)
@@ -76,16 +89,15 @@ class Run:
         _check_division(self.batch_size, processes.count, request.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
-        self.loaded = network.fit_to_classes(
-            loaded, len(splits.train.class_names), request.recipe.seed_of_weights, self.problem
-        )
+        self.loaded = network.fit_to_data(loaded, splits.train, request.recipe.seed_of_weights, self.problem)
         self.preprocessing = replace(request.inference.images, input_size=request.recipe.input_size).applied_to(
-            loaded.origin.preprocessing, loaded.name, self.problem, splits.train, LARGEST_TRAINED
+            self.loaded.origin.preprocessing, loaded.name, self.problem, splits.train, LARGEST_TRAINED
         )
+        self.hears_first = self.loaded.medium is not loaded.medium
         names = splits.train.class_names if splits.train.names_known else None
         network.with_base(self.loaded, self.base_sha256)
         network.with_images(self.loaded, self.preprocessing, names)
-        if request.recipe.input_size is not None:
+        if request.recipe.input_size is not None or self.hears_first:
             network.check_input_size(self.loaded)
         network.apply_rewrites(self.loaded, request.recipe)
         self.problem.check_network(self.loaded)
@@ -96,6 +108,16 @@ class Run:
         self.recipe = self._fitted(request.recipe)
         masks = splits.train.masks is not None
         self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches, masks=masks)
+        self.feed = Feed(
+            splits.train,
+            self.batch_size,
+            self.recipe,
+            unlabelled,
+            processes,
+            self._workers,
+            request.inference.skip_bad,
+        )
+        self.feed.check()
 
     def _default_batch(self) -> int:
         batch = default_batch(len(self.splits.train))
@@ -114,11 +136,21 @@ class Run:
         return recipe.model_copy(update=fitted)
 
     @property
+    def _learned_from(self) -> tuple[ImageSet, ...]:
+        also = () if self.unlabelled is None else (self.unlabelled.images,)
+        return (self.splits.train, self.splits.validation, *also)
+
+    @property
+    def medium(self) -> Medium:
+        """What it learns from."""
+        return self.splits.train.medium
+
+    @property
     def _identity(self) -> dict[str, Any]:
         return {
             "model": self.name,
             "weights": self.base_sha256,
-            "data": [self.splits.train.fingerprint, self.splits.validation.fingerprint],
+            "data": [images.fingerprint for images in self._learned_from],
             "number of processes": self.processes.count,
         }
 
@@ -180,16 +212,13 @@ class Run:
             model=model,
             objective=Objective(model, ask(recipe.loss), self.copies, self.classes),
             optimizer=optimizer,
-            schedule=Schedule(optimizer, recipe, self.steps_per_epoch * recipe.epochs),
+            schedule=Schedule(optimizer, recipe, self.feed.steps_per_epoch * recipe.epochs),
             rates=Rates(optimizer, network.head_parameters(model)),
             accelerator=_accelerator(self.device, self.precision, self.request, self._leaves_parameters_out),
             processes=self.processes,
             recipe=recipe,
-            train=self.splits.train,
+            feed=self.feed,
             preprocessing=self.preprocessing,
-            batch_size=self.batch_size,
-            workers=self._workers,
-            skip_bad=self.request.inference.skip_bad,
             folder=self.folder,
             validate=self.validate,
             snapshot=self._snapshot,
@@ -200,15 +229,18 @@ class Run:
         )
 
     @property
-    def steps_per_epoch(self) -> int:
-        return len(self.splits.train) // self.batch_size
-
-    @property
     def untrained_branch(self) -> str:
         """That the auxiliary branch takes no part, if it does not."""
         if not self.has_branches or self.copies.branches:
             return ""
         return "The auxiliary branch is not trained, because no term of the loss looks at copies that take it."
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What became of the training samples on their way into the network, and of the network for their sake."""
+        adapted = self.hears_first and self.base.origin != "random"
+        unlabelled = () if self.unlabelled is None else (self.unlabelled.sentence,)
+        return ((SUMMED,) if adapted else ()) + self.splits.train.remarks(self.preprocessing) + unlabelled
 
     @property
     def outlook(self) -> str:
@@ -218,9 +250,10 @@ class Run:
         size = "x".join(map(str, self.preprocessing.input_size[1:]))
         masks = f" Segmentation at {size} pixels." if self.splits.train.masks is not None else ""
         return (
-            f"{count(self.recipe.epochs, 'epoch')} of {count(self.steps_per_epoch, 'step')}, "
+            f"{count(self.recipe.epochs, 'epoch')} of {count(self.feed.steps_per_epoch, 'step')}, "
             f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} training, "
-            f"{len(self.splits.validation):,} validation and {test} test images.{masks} {self.untrained_branch}"
+            f"{len(self.splits.validation):,} validation and {test} test {self.medium.noun}s.{masks} "
+            f"{' '.join((*self.remarks, self.untrained_branch))}"
         ).rstrip()
 
     @property
@@ -274,11 +307,20 @@ class Run:
             validation_images=len(self.splits.validation),
             test_images=len(self.splits.test) if self.splits.test is not None else 0,
             held_back=self.splits.held_back,
+            unlabelled=self._unlabelled_images,
             recipe=self.recipe.model_dump(mode="json"),
             changes=self.changes,
             snapshot=snapshot,
             validation=figures_of(validation) if validation is not None else None,
         )
+
+    @property
+    def _unlabelled_images(self) -> Images | None:
+        if self.unlabelled is None:
+            return None
+        given, images = self.request.unlabelled, self.unlabelled.images
+        name = self.request.inference.data if given in (None, SAME) else given
+        return images_of(name, images.split, len(images))
 
 
 def default_batch(images: int) -> int:

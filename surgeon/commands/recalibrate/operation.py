@@ -12,13 +12,15 @@ import numpy as np
 from torch import Tensor
 
 from surgeon import checkpoint
+from surgeon.commands.evaluate import write_logits
+from surgeon.commands.recalibrate.both_ways import logits_both_ways
 from surgeon.commands.recalibrate.findings import change_between, effective_number, measurement, warnings_about
 from surgeon.commands.sweep.settings import ALPHA
 from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
-from surgeon.data.stratified import halves
+from surgeon.data.stratified import Indices, halves
 from surgeon.data.tables import LABEL_FACT
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.engine import measure
@@ -68,6 +70,8 @@ class RecalibrationRequest:
     collect: bool = False
     tent: EntropyRequest | None = None
     source: str | None = None
+    save_logits: Path | None = None
+    """With `confirm`: of all images, each half as the network predicts it that the other half has adapted."""
     output: Path | None = None
     overwrite: bool = False
 
@@ -81,7 +85,9 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
     start = time.perf_counter()
     processes = Processes.launched()
     processes.gather(lambda: None)  # all have looked at the destination before one of them writes
-    estimating, measuring = _parts(request)
+    whole, parts = _halved(request)
+    estimating = _shuffled(whole if parts is None else whole.subset(parts[0]))
+    measuring = None if parts is None else whole.subset(parts[1])
     if request.collect:
         _make_collectable(loaded, request.layers)
     prepared = prepare(loaded, replace(request.task, tta=None), estimating)
@@ -116,6 +122,16 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
         images = at_source.image_set
         figures = compare(images, "measuring the original domain", at_source)  # whose classes may be numbered otherwise
         source = measurement(request.source, images, *figures, at_source.matched_classes)
+    logits = None
+    if request.save_logits is not None and parts is not None:
+
+        def adapt(network: PreparedNetwork, images: ImageSet) -> None:
+            usable, _ = readable_images(network, _shuffled(images))
+            _estimate(network, usable, request, progress)
+            if request.tent is not None:
+                _minimise(network, usable, request.tent, progress)
+
+        logits = logits_both_ways(prepared, original, whole, parts, adapt, processes, progress)
 
     result = Recalibration(
         model=loaded.name,
@@ -136,25 +152,32 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
         change=change,
         confirmed=confirmed,
         source=source,
-        warnings=tuple(warnings_about(len(estimating), classes, change, found, entropy)),
+        warnings=(*warnings_about(len(estimating), classes, change, found, entropy), *prepared.remarks),
         bad_images=bad,
         seconds_estimating=seconds_estimating,
         seconds=time.perf_counter() - start,
+        logits_file=str(request.save_logits) if logits is not None else None,
         checkpoint=str(request.output) if request.output is not None else None,
     )
-    processes.only_first(lambda: _write(result, loaded, request))
+
+    def write() -> None:
+        if logits is not None and request.save_logits is not None:
+            write_logits(logits, request.save_logits)
+        _write(result, loaded, request)
+
+    processes.only_first(write)
     return result
 
 
-def _parts(request: RecalibrationRequest) -> tuple[ImageSet, ImageSet | None]:
-    """The images to estimate from, in random order, and labelled ones to measure on if that is asked for."""
+def _halved(request: RecalibrationRequest) -> tuple[ImageSet, tuple[Indices, Indices] | None]:
+    """The images, and their halves to estimate from and to measure on if that is asked for."""
     images = open_images(replace(request.task, labelled=request.confirm))
-    measuring = None
-    if request.confirm:
-        first, second = halves(images.labels)
-        images, measuring = images.subset(first), images.subset(second)
-    # A batch of one class has statistics of its own.
-    return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images))), measuring
+    return images, halves(images.labels) if request.confirm else None
+
+
+def _shuffled(images: ImageSet) -> ImageSet:
+    """In random order: a batch of one class has statistics of its own."""
+    return images.subset(np.random.default_rng(ORDER_SEED).permutation(len(images)))
 
 
 def _prepared_for_source(loaded: LoadedModel, request: RecalibrationRequest) -> PreparedNetwork:
