@@ -30,7 +30,7 @@ PICTURE, EXAMPLES = "evaluation.png", "masks.png"
 VOID_COLOUR, WRONG, RIGHT = (64, 64, 64), (184, 50, 74), (225, 228, 232)
 GOLDEN = 0.618034
 LEGEND_COLUMNS = 6
-MOST_NAMED = 12
+MOST_NAMED = 6
 """Classes that there is room to name below their bars."""
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import surgeon
@@ -16,11 +18,12 @@ from surgeon.core.errors import SurgeonError
 from surgeon.data.masks import VOID
 from surgeon.losses.base import ask as ask_loss
 from surgeon.measuring.inference import InferenceSettings
-from surgeon.models.sources import Preprocessing
+from surgeon.models.sources import LoadedModel, Origin, Preprocessing, load_model
 from surgeon.problems import SEGMENTATION
 from surgeon.problems.segmentation import AUXILIARY_WEIGHT
 from surgeon.surgery.temperature import set_temperature
 from surgeon.training.copies import plan_copies
+from surgeon.training.network import fit_to_classes, head_of
 from surgeon.training.objective import Draws, Given, Objective
 from surgeon.training.recipe import Recipe
 from surgeon.views import views_for
@@ -170,8 +173,6 @@ def test_label_smoothing_is_that_of_torch() -> None:
 
 def test_pictures_and_masks_are_cut_together() -> None:
     """A picture of its own mask stays one, whatever the crop and the flip."""
-    from PIL import Image
-
     _, mask = scene(3)
     classes = torch.from_numpy(mask).long()
     large = Image.fromarray(mask).resize((4 * WIDTH, 4 * HEIGHT), Image.Resampling.NEAREST).convert("RGB")
@@ -183,7 +184,7 @@ def test_pictures_and_masks_are_cut_together() -> None:
     for seed in range(6):
         torch.manual_seed(seed)
         picture, cut = augmentation.joint(large, labels)
-        shown = torch.from_numpy(__import__("numpy").array(picture))[..., 0].long()
+        shown = torch.from_numpy(np.array(picture))[..., 0].long()
         assert picture.size == (WIDTH, HEIGHT)
         assert cut.shape == (HEIGHT, WIDTH)
         assert (shown == cut).float().mean() > 0.97  # nearest places may differ by rounding
@@ -219,12 +220,33 @@ def test_what_moves_pixels_moves_masks() -> None:
 
 def test_units_that_mix_labels_are_refused() -> None:
     network = surgeon.convert(SmallSegmenter(), "moex:site=bn1", inputs=(torch.randn(2, 3, HEIGHT, WIDTH),))
-    loaded = replace(_loaded(network))
     with pytest.raises(SurgeonError, match="mixes the labels of images"):
-        SEGMENTATION.check_network(loaded)
+        SEGMENTATION.check_network(LoadedModel("small", network, Origin()))
 
 
-def _loaded(network: nn.Module):  # type: ignore[no-untyped-def]
-    from surgeon.models.sources import LoadedModel, Origin
+def test_networks_of_segmentation_models_pytorch() -> None:
+    smp = pytest.importorskip("segmentation_models_pytorch")
+    torch.manual_seed(0)
+    network = smp.Unet("resnet18", encoder_weights=None, classes=3).eval()
+    images, masks = torch.randn(4, 3, 32, 32), torch.randint(0, 3, (4, 32, 32))
+    before = surgeon.evaluate(network, [(images, masks)])
+    converted = surgeon.convert(network, "example-weighted", inputs=(images[:2],))
+    assert surgeon.evaluate(converted, [(images, masks)]).iou == pytest.approx(before.iou, abs=1e-4)
+    assert surgeon.sweep(network, [(images, masks)], alphas=[0, 0.1]).metric == "iou"
 
-    return LoadedModel("small", network, Origin())
+
+def test_weights_bring_their_auxiliary_head(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+    from torchvision import models
+
+    name = "deeplabv3_mobilenet_v3_large"
+    torch.manual_seed(0)
+    network = models.get_model(name, weights=None, weights_backbone=None, num_classes=5, aux_loss=True)
+    save_file(network.state_dict(), tmp_path / "weights.safetensors")
+    loaded = load_model(f"torchvision:{name}", weights=tmp_path / "weights.safetensors")
+    assert loaded.origin.source is not None
+    assert loaded.origin.source.arguments == {"num_classes": 5, "aux_loss": True}
+    fitted = fit_to_classes(loaded, 3, 0, SEGMENTATION)
+    assert fitted.model.aux_classifier[-1].out_channels == fitted.model.classifier[-1].out_channels == 3
+    torch.testing.assert_close(fitted.model.state_dict()["backbone.0.0.weight"], network.backbone["0"][0].weight)
+    assert head_of(fitted.model) == [fitted.model.classifier, fitted.model.aux_classifier]
