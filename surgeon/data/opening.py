@@ -25,7 +25,7 @@ from surgeon.data.folders import (
     subfolders,
 )
 from surgeon.data.images import ImageSet, PixelArrays
-from surgeon.data.masks import class_names_beside
+from surgeon.data.masks import with_names_beside
 from surgeon.data.named_splits import VALIDATION_NAMES, WHOLE, choose_split
 from surgeon.data.presets import PRESETS, Preset
 from surgeon.data.tables import CLASSIFICATION, SEGMENTATION, Columns, column_values, image_set, parquet_values
@@ -130,7 +130,7 @@ def is_known(spec: str) -> bool:
 
 def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
     if path.is_file() and path.suffix == ".parquet":
-        return _named(_open_parquet_file(path, split, columns), path.parent)
+        return with_names_beside(_open_parquet_file(path, split, columns), path.parent)
     if path.is_file():
         raise SurgeonError(f"The file {str(path)!r} is not a Parquet file.", "Give a .parquet file or a folder.")
     if not path.is_dir():
@@ -140,20 +140,13 @@ def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
             did_you_mean(str(path), known) or f"Known: {listing(known, limit=len(known))}; hf:owner/name for the hub.",
         )
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
-        return _named(_open_saved(path, split, columns), path)
+        return with_names_beside(_open_saved(path, split, columns), path)
     if _holds_parquet(path):
-        return _named(_open_layout(path, None, folder_name(path), split, columns), path)
+        return with_names_beside(_open_layout(path, None, folder_name(path), split, columns), path)
     _refuse_conditions(columns.where, str(path))
     if columns.labelled and columns.problem != CLASSIFICATION and holds_masks(path):
-        return _named(open_masked_folder(path, split, columns.void), path)
+        return with_names_beside(open_masked_folder(path, split, columns.void), path)
     return open_folder(path, split) if columns.labelled else open_unlabelled_folder(path, split)
-
-
-def _named(images: ImageSet, folder: Path) -> ImageSet:
-    """Images whose masks are of classes with names, if these are known."""
-    if images.masks is None or (names := class_names_beside(folder, images.name)) is None:
-        return images
-    return images.with_classes(names, known=True)
 
 
 # Digits -----------------------------------------------------------------------------

@@ -488,7 +488,7 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
 
 @pytest.mark.parametrize(("images", "batch"), [(2, 2), (8, 8), (20, 8), (100, 16), (127, 16), (128, 32), (5000, 64)])
 def test_few_images_make_smaller_batches(images: int, batch: int) -> None:
-    from surgeon.commands.finetune.run import default_batch
+    from surgeon.commands.finetune.batch import default_batch
 
     assert default_batch(images) == batch
 

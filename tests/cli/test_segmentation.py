@@ -120,7 +120,7 @@ def test_what_masks_do_not_have(trained: Path, arguments: tuple[str, ...]) -> No
 
 
 def test_networks_and_data_of_different_problems(trained: Path) -> None:
-    done = run("eval", "digits-resnet8", "--data", str(trained / "data"))
+    done = run("eval", "cifar-resnet20", "--no-pretrained", "--data", str(trained / "data"))
     assert (done.code, "scores of every class for each pixel" in done.stderr) == (2, True), done.stderr
     done = run("eval", str(trained / "run" / "checkpoint"), "--data", "digits")
     assert done.code == 2, done.stderr
