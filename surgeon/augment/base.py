@@ -16,6 +16,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from surgeon.core.entry import Entry, summary_of
+from surgeon.core.errors import SurgeonError, listing
+from surgeon.core.media import Medium
 from surgeon.core.registry import Registry
 from surgeon.core.specs import Options, option, parse_spec
 
@@ -58,6 +60,9 @@ class Kind(StrEnum):
     """Stands for several others."""
 
 
+CROPS = {Medium.IMAGE: "standard", Medium.SOUND: "time-shift"}
+"""What training crops with, where it is not told how."""
+
 _WORKS_ON = {
     Kind.GEOMETRY: "picture: the crop",
     Kind.IMAGE: "image",
@@ -84,9 +89,27 @@ class Augment(Entry[AugmentConfig]):
 
     kind: Kind
     build: Callable[[Any, Preprocessing], Any]
+    on: tuple[Medium, ...] = ()
+    """Of what; batches are normalised numbers, whatever they were made of."""
 
     def facts(self) -> dict[str, Any]:
-        return {"kind": self.kind.value, "works on": _WORKS_ON[self.kind]}
+        works_on = _WORKS_ON[self.kind] if Medium.IMAGE in self.media else "clips of sound"
+        return {"kind": self.kind.value, "works on": works_on}
+
+    @property
+    def media(self) -> tuple[Medium, ...]:
+        """What it works on: if it does not say so, batches of anything, and single images."""
+        return self.on or (tuple(Medium) if self.kind in (Kind.BATCH, Kind.MIX) else (Medium.IMAGE,))
+
+    def built(self, config: AugmentConfig, preprocessing: Preprocessing) -> Any:
+        """The operation for a network that takes what this works on."""
+        if preprocessing.medium not in self.media:
+            fitting = [name for name in augments if augments[name].on == (preprocessing.medium,)]
+            raise SurgeonError(
+                f"The augment {self.name!r} is for {self.media[0].samples}, not for {preprocessing.medium.samples}.",
+                f"For these there are {listing(fitting)}, mixes and other batch augmentations." if fitting else "",
+            )
+        return self.build(config, preprocessing)
 
 
 augments: Registry[Augment] = Registry(Augment.noun, "surgeon.augment", Augment)
@@ -103,12 +126,17 @@ def check_augments(specs: Iterable[str]) -> None:
 
 
 def register(
-    name: str, *, kind: Kind, paper: str, config: type[AugmentConfig] = AugmentConfig
+    name: str,
+    *,
+    kind: Kind,
+    paper: str,
+    config: type[AugmentConfig] = AugmentConfig,
+    on: tuple[Medium, ...] = (),
 ) -> Callable[[Callable[[Any, Preprocessing], Any]], Augment]:
     """Register the decorated function, which builds the operation; its docstring's first line is the summary."""
 
     def wrap(build: Callable[[Any, Preprocessing], Any]) -> Augment:
         summary = summary_of(build, Augment.noun, name)
-        return augments.register(name)(Augment(name, summary, paper, config, kind, build))
+        return augments.register(name)(Augment(name, summary, paper, config, kind, build, on))
 
     return wrap

@@ -117,7 +117,7 @@ def _operations(specs: Sequence[str], preprocessing: Preprocessing) -> Iterator[
         name, options = parse_spec(spec)
         augment = augments[name]
         config = augment.configure(options)
-        made = augment.build(config, preprocessing)
+        made = augment.built(config, preprocessing)
         if augment.kind is Kind.POLICY:
             yield from _operations(made, preprocessing)
         else:

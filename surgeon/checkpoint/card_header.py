@@ -8,10 +8,13 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from surgeon.checkpoint.record import Surgery
 from surgeon.core.errors import printable
+from surgeon.core.media import Medium
 from surgeon.models.history import DataKind, History
 from surgeon.models.hub import hub_name
 from surgeon.models.lineage import last_test, training_data
 from surgeon.surgery.plainness import predicts_unconverted
+
+TASKS = {Medium.IMAGE: "image-classification", Medium.SOUND: "audio-classification"}
 
 
 def title(folder: str, surgery: Surgery) -> str:
@@ -42,21 +45,22 @@ def _is_plain(surgery: Surgery) -> bool:
 
 def metadata_for(library: str, folder: str, surgery: Surgery, licence: str | None) -> ModelCardData:
     """Of the card of a network that is loaded with a library."""
-    results = _test_results(surgery.history)
+    task = TASKS[surgery.preprocessing.medium if surgery.preprocessing is not None else Medium.IMAGE]
+    results = _test_results(surgery.history, task)
     return ModelCardData(
         library_name=library,
         license=licence,
         base_model=hub_name(surgery.base_weights.origin),
         datasets=[data.hub for data in training_data(surgery.history) if data.hub is not None] or None,
         metrics=["accuracy"] if results else None,
-        pipeline_tag="image-classification",
+        pipeline_tag=task,
         tags=["batch-normalization", "norm-surgeon"],
         model_name=title(folder, surgery) if results else None,
         eval_results=results or None,
     )
 
 
-def _test_results(history: History) -> list[EvalResult]:
+def _test_results(history: History, task: str) -> list[EvalResult]:
     """The accuracy of the network as it is, if it was tested on images that others know."""
     tested = last_test(history)
     accuracy = tested.figures.values.get("accuracy") if tested is not None else None
@@ -67,7 +71,7 @@ def _test_results(history: History) -> list[EvalResult]:
         return []
     return [
         EvalResult(
-            task_type="image-classification",
+            task_type=task,
             dataset_type=name,
             dataset_name=name,
             dataset_split=tested.images.split,

@@ -111,8 +111,9 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
     if other_precision:
         output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
     output.show(_table(result))
-    speed = f"{result.images_per_second:.0f} images/s on {result.device}"
-    output.say(f"{result.metrics.images:,} images in {result.seconds:.1f} s, {speed}")
+    samples = f"{result.preprocessing.medium.noun}s"
+    speed = f"{result.images_per_second:.0f} {samples}/s on {result.device}"
+    output.say(f"{result.metrics.images:,} {samples} in {result.seconds:.1f} s, {speed}")
     if result.under:
         output.show(_table_of_conditions(result))
     if (one := result.against_one_view) is not None:

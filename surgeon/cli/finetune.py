@@ -288,10 +288,11 @@ def describe(result: FineTuning, folder: Path) -> None:
 
     output.say(f"  rewrites       {escape(result.rewrites) or 'none'}")
     output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
-    held_back = " (a tenth of the training images)" if result.held_back else ""
+    samples = f"{result.preprocessing.medium.noun}s"
+    held_back = f" (a tenth of the training {samples})" if result.held_back else ""
     images = f"{result.train_images:,} training, {result.validation_images:,} validation{held_back}"
     unlabelled = f", {result.unlabelled_images:,} unlabelled" if result.unlabelled_images else ""
-    output.say(f"  images         {images}, {result.test_images:,} test{unlabelled}")
+    output.say(f"  {samples:<13}  {images}, {result.test_images:,} test{unlabelled}")
     if left_out := left_out_text(result):
         output.say(f"  [yellow]note:[/] left out as unreadable: {escape(left_out)}")
     for sentence in result.settings:
@@ -299,6 +300,6 @@ def describe(result: FineTuning, folder: Path) -> None:
     rows = {f"{r.split}, {r.setting}" + (f", {r.tta} views" if r.tta else ""): r.metrics for r in rows_of(result)}
     output.show(columns.by_metric(rows))
     if result.test is None:
-        output.say("There are no test images, and figures on the validation images flatter what was chosen on them.")
+        output.say(f"There are no test {samples}, and figures on the validation split flatter what was chosen on it.")
     where, run = escape(result.checkpoint), escape(str(folder))
     output.say(f"Checkpoint: {where}   report: {run}/report.html, result.json, curves.png")

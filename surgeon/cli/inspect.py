@@ -15,7 +15,7 @@ from surgeon.cli.frame import Answer, add_command, loading, tell_report
 from surgeon.cli.groups import Opening
 from surgeon.cli.options import Limit, Model, Split, Where
 from surgeon.core.errors import SurgeonError, count
-from surgeon.report.wording import shift_sentence
+from surgeon.report.wording import preprocessing_text, shift_sentence
 
 if TYPE_CHECKING:
     from surgeon.models.sources import LoadedModel
@@ -70,6 +70,7 @@ def inspect(
     loaded = opening.open(model)
     with output.working("Tracing the paths to the output…"):
         inspection = inspect_model(loaded.model, loaded.name, example_inputs(loaded.origin, examples=1))
+    inspection = inspection.model_copy(update={"preprocessing": loaded.origin.preprocessing})
     found = _of_data(loaded, data, split, limit, where, folder)
     if found is not None:
         inspection = inspection.model_copy(update={"gates": found.gates, "shift": found.shift})
@@ -106,6 +107,8 @@ def _describe(
     if inspection.shift is not None:
         output.show(_shift_table(inspection.shift))
     _say_totals(inspection, weights)
+    if inspection.preprocessing is not None:
+        output.say(f"Input: {escape(preprocessing_text(inspection.preprocessing))}.")
     if by:
         output.say(f"Predicts by: {by}.")
     if found is not None:

@@ -1,4 +1,4 @@
-"""`surgeon predict`: which classes images show."""
+"""`surgeon predict`: which classes images show, or clips are of."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def predict(
     model: options.Model,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="IMAGE…", help="Image files, folders of images, or - for a list of paths on stdin."),
+        typer.Argument(
+            metavar="IMAGE…",
+            help="Image files, or clips of sound; folders of them; or - for a list of paths on stdin.",
+        ),
     ],
     top: Annotated[int, typer.Option("--top", metavar="K", min=1, help="Classes to tell of each image.")] = 5,
     tta: options.Tta = None,
@@ -48,7 +51,7 @@ def predict(
     images: GivenImages,
     opening: Opening,
 ) -> Answer:
-    """The most probable classes of images, with alpha, branches and temperature as the checkpoint stores them."""
+    """The most probable classes of images or clips; alpha, branches and temperature are as the checkpoint has them."""
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
@@ -58,10 +61,10 @@ def predict(
     with loading():
         from surgeon.commands.predict.files import found_files
         from surgeon.commands.predict.operation import run_prediction
-    files = found_files(given, skip_missing=images.skip_bad)
     request = images.request("predict", tta, merge)
     loaded = opening.open(model)
-    with output.progress_bar("images/s") as bar:
+    files = found_files(given, skip_missing=images.skip_bad, medium=loaded.medium)
+    with output.progress_bar(f"{loaded.medium.noun}s/s") as bar:
         result = run_prediction(loaded, files, request, bar, top=top, csv_file=csv_file)
     return Answer(result, partial(_describe, result))
 
@@ -95,19 +98,18 @@ def _describe(result: Prediction) -> None:
             f"{result.outputs:,}, {names.get(result.class_names_from, f'named as in {result.class_names_from}')}",
         ),
     )
+    noun = result.preprocessing.medium.noun
     output.say(f"[bold]{escape(result.model)}[/]")
     for name, value in facts:
         if value:
             output.say(f"  {name:<13}  {escape(value)}")
-    for sentence in result.bad_images:
+    for sentence in (*result.remarks, *result.bad_images):
         output.note(sentence)
     if result.nan_images:
-        output.warn([f"The logits of {count(result.nan_images, 'image')} are not numbers."])
+        output.warn([f"The logits of {count(result.nan_images, noun)} are not numbers."])
     output.show(_table(result))
     rate = len(result.images) / result.seconds
-    output.say(
-        f"[dim]{count(len(result.images), 'image')} in {result.seconds:.1f} s ({rate:.0f}/s) on {result.device}[/]"
-    )
+    output.say(f"[dim]{count(len(result.images), noun)} in {result.seconds:.1f} s ({rate:.0f}/s) on {result.device}[/]")
     if result.csv_file is not None:
         output.say(f"Table: {escape(result.csv_file)}")
 
@@ -115,7 +117,7 @@ def _describe(result: Prediction) -> None:
 def _table(result: Prediction) -> Table:
     """The classes of an image side by side with it; those whose probability would be 0.0% are left out."""
     table = Table()
-    table.add_column("image", overflow="fold")
+    table.add_column(result.preprocessing.medium.noun, overflow="fold")
     table.add_column("class")
     table.add_column("probability", justify="right")
     for image in result.images:

@@ -63,7 +63,7 @@ def preview(
     with output.working(f"Opening {data}…"):
         image_set = previews.open_training_data(data, split, image_column, label_column)
         pictures = previews.take_pictures(image_set, count, seed, input_size)
-    about = f"{image_set.name} ({image_set.split}), {pictures.preprocessing.input_size[-1]} px"
+    about = f"{image_set.name} ({image_set.split}), {pictures.size}"
     with output.working("Drawing…"):
         if name == ALL:
             gallery = previews.preview_all(pictures, about, seed)

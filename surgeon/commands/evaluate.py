@@ -116,7 +116,7 @@ def run_evaluation(
         model=loaded.name,
         data=request.data,
         split=prepared.image_set.split,
-        warnings=warnings,
+        warnings=(*warnings, *prepared.remarks),
         rewrites=plan.summary() if plan is not None else "",
         prediction_by=prediction_by(prepared.model),
         preprocessing=prepared.preprocessing,

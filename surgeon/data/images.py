@@ -10,18 +10,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 from surgeon.core.reading import shortened
 from surgeon.data.stratified import Indices
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+
+    from surgeon.models.sources import Preprocessing
 
 FINGERPRINT_SAMPLE = 64
 MOST_IMAGE_BYTES = 1 << 29
@@ -29,11 +32,11 @@ TOO_LARGE = f"it has more than {MOST_IMAGE_BYTES:,} bytes"
 
 
 class UnreadableImageError(SurgeonError):
-    """One image that cannot be read or decoded."""
+    """One image, or one clip, that cannot be read or decoded."""
 
-    def __init__(self, identity: str, reason: str) -> None:
+    def __init__(self, identity: str, reason: str, medium: Medium = Medium.IMAGE) -> None:
         super().__init__(
-            f"The image {identity} cannot be read: {reason}.",
+            f"The {medium.noun} {identity} cannot be read: {reason}.",
             "Repair or remove it, or pass --skip-bad to go on without.",
         )
         self.identity = identity
@@ -69,6 +72,9 @@ class ImageSet:
     facts: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     """What a table says of the image at each position besides its label."""
 
+    medium: ClassVar[Medium] = Medium.IMAGE
+    """What `image` decodes: sets of another kind say so."""
+
     @classmethod
     def over(
         cls,
@@ -83,7 +89,7 @@ class ImageSet:
         """The set of all images of a source; an empty one is an error."""
         numbers = np.asarray(labels, dtype=np.int64)
         if len(numbers) == 0:
-            raise SurgeonError(f"The split {split!r} of {name!r} holds no images.")
+            raise SurgeonError(f"The split {split!r} of {name!r} holds no {cls.medium.samples}.")
         return cls(name, split, numbers, tuple(class_names), encoded, np.arange(len(numbers)), names_known)
 
     def __len__(self) -> int:
@@ -100,9 +106,13 @@ class ImageSet:
             image.load()
         # Damaged files make the decoders raise nearly anything: OSError, SyntaxError, struct.error, EOFError, ...
         except Exception as error:
-            raise UnreadableImageError(self.identity(index), _reason(error)) from error
+            raise UnreadableImageError(self.identity(index), unreadable_reason(error)) from error
         # The orientation in the EXIF data is not applied: the networks were trained without it.
         return _in_eight_bits(image)
+
+    def remarks(self, preprocessing: Preprocessing) -> tuple[str, ...]:  # noqa: ARG002
+        """What a user should know of how samples are brought into the form that a network takes."""
+        return ()
 
     def without_labels(self) -> ImageSet:
         """The same images, all of class 0."""
@@ -138,7 +148,8 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
     return image
 
 
-def _reason(error: Exception) -> str:
+def unreadable_reason(error: Exception) -> str:
+    """Why a decoder failed, in a few words."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if type(error).__name__ == "UnidentifiedImageError":
@@ -195,7 +206,7 @@ class ArrowImages:
         if (path := places.paths.get(row)) is not None:
             return _read_elsewhere(path)
         if places.lengths[row] < 0:
-            raise ValueError("there is no image in this row")
+            raise ValueError("there is nothing in this row")
         with open(self.files[number], "rb", buffering=0) as file:
             file.seek(int(places.starts[row]), os.SEEK_SET)
             return file.read(int(places.lengths[row]))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from surgeon.core.errors import ExitCode, SurgeonError, count, listing
 from surgeon.data.images import ImageSet, UnreadableImageError
-from surgeon.data.transforms import Transform, normalise
+from surgeon.data.transforms import normalise, transform_for
 from surgeon.models.sources import Preprocessing
 
 PIECE = 16  # images per task: enough that small images do not cost more to hand out than to decode
@@ -38,6 +38,8 @@ class Batch:
     """The same images for each of several kinds of preprocessing, of which the first is that of `images`."""
     pictures: Sequence[Image.Image] = ()
     """As they were decoded, if they are to be kept."""
+    signals: Mapping[Preprocessing, Tensor] = field(default_factory=dict)
+    """As they were before they were normalised, where that cannot be undone: waveforms."""
 
     def as_for(self, preprocessing: Preprocessing | None) -> Batch:
         """The same batch with the images of one kind of preprocessing."""
@@ -75,7 +77,7 @@ class Batches:
         self.skip_bad = skip_bad
         self.keep_pictures = keep_pictures
         self.bad: list[str] = []
-        self._transforms = {kind: Transform(kind) for kind in kinds}
+        self._transforms = {kind: transform_for(kind) for kind in kinds}
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -95,9 +97,9 @@ class Batches:
         finally:  # also when the caller stops early or is interrupted
             pool.shutdown(wait=True, cancel_futures=True)
         if len(self.bad) == len(self.image_set):
+            samples = count(len(self.bad), self.image_set.medium.noun)
             raise SurgeonError(
-                f"None of the {count(len(self.bad), 'image')} of {self.image_set.name!r} can be read.",
-                exit_code=ExitCode.FAILED,
+                f"None of the {samples} of {self.image_set.name!r} can be read.", exit_code=ExitCode.FAILED
             )
 
     def _ahead(self, pool: ThreadPoolExecutor) -> Iterator[list[_Piece]]:
@@ -130,36 +132,38 @@ class Batches:
         self._account_for([error for piece in pieces for error in piece.bad])
         of_images = [pixels for piece in pieces for pixels in piece.pixels]
         indices = torch.tensor([index for piece in pieces for index in piece.indices], dtype=torch.int64)
-        prepared = {
-            kind: _normalised([pixels[number] for pixels in of_images], kind)
-            for number, kind in enumerate(self._transforms)
-        }
+        prepared, signals = {}, {}
+        for number, kind in enumerate(self._transforms):
+            together = _stacked([pixels[number] for pixels in of_images])
+            prepared[kind] = torch.empty(0, *kind.input_size) if together is None else normalise(together, kind)
+            if together is not None and not kind.is_reversible:
+                signals[kind] = together
         return Batch(
             next(iter(prepared.values())),
             torch.from_numpy(self.image_set.labels[indices.numpy()]),  # a copy: the labels of a file may be read-only
             indices,
             prepared,
             [picture for piece in pieces for picture in piece.pictures],
+            signals,
         )
 
     def _account_for(self, bad: list[UnreadableImageError]) -> None:
         if bad and not self.skip_bad:
-            raise bad[0] if len(bad) == 1 else _several(bad)
+            raise bad[0] if len(bad) == 1 else _several(bad, self.image_set.medium.noun)
         self.bad += [error.identity for error in bad]
 
 
-def _normalised(pixels: list[Tensor], preprocessing: Preprocessing) -> Tensor:
+def _stacked(pixels: list[Tensor]) -> Tensor | None:
     if not pixels:  # all of them bad
-        return torch.empty(0, *preprocessing.input_size)
+        return None
     # Stacked as (N, H, W, C), which is how Pillow delivers them: the batch is channels last without a copy.
-    stacked = torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
-    return normalise(stacked, preprocessing)
+    return torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
 
 
-def _several(bad: list[UnreadableImageError]) -> SurgeonError:
+def _several(bad: list[UnreadableImageError], noun: str) -> SurgeonError:
     names = listing((error.identity for error in bad), limit=3)
     return SurgeonError(
-        f"{count(len(bad), 'image')} of one batch cannot be read: {names}.",
+        f"{count(len(bad), noun)} of one batch cannot be read: {names}.",
         "Repair or remove them, or pass --skip-bad to go on without.",
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.data.clips import SoundSet
 from surgeon.data.images import ArrowImages, ImageSet
 from surgeon.data.stratified import Indices
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from datasets import Dataset, Features  # type: ignore[import-untyped]
 
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp")
+AUDIO_NAMES = ("audio", "sound", "clip", "wav", "flac", "mp3", "ogg")
 MOST_CLASSES = 1_000_000
 """Class numbers go up to the largest label, and every class has a name and an output."""
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "cls")
@@ -45,11 +47,12 @@ def image_set(
 ) -> ImageSet:
     """The images of a table. `every_label` gives a column's values in all splits, so that all have the same classes."""
     image = _image_column(table.features, columns.image, name)
+    kind = SoundSet if _holds_sound(table.features, image) else ImageSet
     files = [str(file["filename"]) for file in table.cache_files]
     rows = _rows_where(table, columns.where, name)
     if not columns.labelled:
         nothing = np.zeros(len(table), dtype=np.int64)
-        unlabelled = ImageSet.over(ArrowImages(files, image), nothing, ["0"], name=name, split=split, names_known=False)
+        unlabelled = kind.over(ArrowImages(files, image), nothing, ["0"], name=name, split=split, names_known=False)
         unlabelled = replace(unlabelled, facts=_ignored_labels(table, columns.label))
         return unlabelled if rows is None else unlabelled.subset(rows)
     label = _label_column(table.features, columns.label, name)
@@ -59,7 +62,7 @@ def image_set(
     if class_names is None:
         values, class_names = _number_classes(values, np.unique(np.concatenate([*every_label(label), values])))
     _refuse_unlabelled(values if rows is None else values[rows], name, split)
-    labelled = ImageSet.over(
+    labelled = kind.over(
         ArrowImages(files, image), values, class_names, name=name, split=split, names_known=names_known
     )
     labelled = replace(labelled, facts={fact: _facts(table, fact) for fact in FACTS if fact in table.features})
@@ -168,14 +171,22 @@ def _refuse_unlabelled(labels: Values, name: str, split: str) -> None:
 
 
 def _image_column(features: Features, wanted: str | None, name: str) -> str:
-    from datasets import Image
+    from datasets import Audio, Image
 
-    images = [column for column, kind in features.items() if isinstance(kind, Image)]
+    images = [column for column, kind in features.items() if isinstance(kind, Image | Audio)]
     structs = [column for column, kind in features.items() if isinstance(kind, dict) and "bytes" in kind]
     binaries = [column for column, kind in features.items() if getattr(kind, "dtype", "") in ("binary", "large_binary")]
     if wanted is not None:
         return _asked_for(wanted, "image", [*images, *structs, *binaries], features, name)
-    return _only_one("image", images or structs or binaries, IMAGE_NAMES, features, name)
+    return _only_one("image", images or structs or binaries, (*IMAGE_NAMES, *AUDIO_NAMES), features, name)
+
+
+def _holds_sound(features: Features, column: str) -> bool:
+    """Whether a column is declared as sound, or is called so and not declared as anything else."""
+    from datasets import Audio, Image
+
+    kind = features[column]
+    return isinstance(kind, Audio) or (column.lower() in AUDIO_NAMES and not isinstance(kind, Image))
 
 
 def _label_column(features: Features, wanted: str | None, name: str) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 
 from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count, listing
-from surgeon.data.check import check_classes
+from surgeon.data.check import check_classes, check_medium
 from surgeon.data.imagenet import CLASSES, are_wordnet_numbers, wordnet_numbers
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches
@@ -39,6 +39,9 @@ class ImageOptions:
         if stated is None:
             raise SurgeonError(f"It is not known what images {model!r} expects, so it cannot be evaluated.")
         self._check()
+        if stated.sound is not None and (self.crop_pct, self.interpolation) != (None, None):
+            option = "--crop-pct" if self.crop_pct is not None else "--interpolation"
+            raise SurgeonError(f"{option} is for images, and {model!r} takes clips of sound.", "Leave it out.")
         changes = {k: v for k in ("crop_pct", "interpolation") if (v := getattr(self, k)) is not None}
         channels = stated.input_size[0]
         if self.input_size is not None:
@@ -116,6 +119,11 @@ class PreparedNetwork:
         return batches_for([self], image_set or self.image_set)
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of how the samples were brought into the form that the network takes."""
+        return self.image_set.remarks(self.preprocessing)
+
+    @property
     def inference(self) -> InferenceSettings:
         return InferenceSettings(self.device, self.precision, self.views, self.request.merge, self.outputs)
 
@@ -138,6 +146,7 @@ def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | N
     preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name)
     views = views_for(request.tta, preprocessing) if request.tta else None
     image_set = open_images(request) if images is None else images
+    check_medium(image_set, preprocessing, loaded.name)
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
     outputs = _outputs(model, preprocessing, device)

@@ -7,18 +7,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 from surgeon.core.reading import shortened
 from surgeon.models.allocation import bounded_by
 from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
+from surgeon.models.channels import COLOURS, with_channels
 from surgeon.models.fitting import load_into, other_class_count
 from surgeon.models.history import History, Step
 from surgeon.models.hub import (
@@ -30,6 +32,7 @@ from surgeon.models.hub import (
     timm_refusal,
 )
 from surgeon.models.names import architecture_names, check_model_name
+from surgeon.models.spectrogram import Spectrogram
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
 from surgeon.models.weights import read_weights
 
@@ -54,7 +57,7 @@ Values = Annotated[tuple[float, ...], Field(min_length=1, max_length=8192)]
 
 
 class Preprocessing(Record):
-    """What the network expects of its images."""
+    """What the network expects of its images, or of clips of sound."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -63,6 +66,24 @@ class Preprocessing(Record):
     std: Values
     interpolation: Annotated[str, Field(pattern="^[a-z_-]{1,20}$")] = "bilinear"
     crop_pct: Annotated[float, Field(gt=0, le=100)] = 1.0
+    sound: Spectrogram | None = None
+    """What is made of clips, for a network that takes sound; mean and standard deviation are of this."""
+
+    @property
+    def medium(self) -> Medium:
+        """What the network takes."""
+        return Medium.IMAGE if self.sound is None else Medium.SOUND
+
+    @property
+    def is_reversible(self) -> bool:
+        """Whether samples can be told from what the network sees of them, as pixels can, and waveforms cannot."""
+        return self.sound is None
+
+    @model_serializer(mode="wrap")
+    def _without_sound(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Records of networks for images, which timm also reads, say nothing of sound."""
+        fields: dict[str, Any] = serialise(self)
+        return {name: value for name, value in fields.items() if name != "sound" or value is not None}
 
 
 class BaseWeights(Record):
@@ -96,6 +117,11 @@ class LoadedModel:
     name: str
     model: nn.Module
     origin: Origin
+
+    @property
+    def medium(self) -> Medium:
+        """What it takes, images if that is not known."""
+        return self.origin.preprocessing.medium if self.origin.preprocessing is not None else Medium.IMAGE
 
     def note(self, *steps: Step) -> None:
         """Add to the history what was done to the network."""
@@ -249,9 +275,12 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
     return LoadedModel(name, model, Origin(source=source, preprocessing=preprocessing, weights=weights))
 
 
-def _for_channels(preprocessing: Preprocessing, channels: int) -> Preprocessing:
+T = TypeVar("T", Preprocessing, Preprocessing | None)
+
+
+def _for_channels(preprocessing: T, channels: int) -> T:
     """For a network built for other than the colour images its settings were written for."""
-    if preprocessing.input_size[0] == channels:
+    if preprocessing is None or preprocessing.input_size[0] == channels:
         return preprocessing
     grey = {name: (sum(values) / len(values),) * channels for name, values in preprocessing if name in ("mean", "std")}
     return preprocessing.model_copy(update={"input_size": (channels, *preprocessing.input_size[1:]), **grey})
@@ -282,10 +311,12 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
             "Pass --weights FILE, or --no-pretrained for random ones.",
         )
     keywords = dict(arguments)
+    channels = keywords.pop("in_chans", COLOURS)
     if "weights_backbone" in _parameters(models.get_model_builder(architecture)):
         keywords["weights_backbone"] = None
     try:
         model = models.get_model(architecture, weights="DEFAULT" if pretrained else None, **keywords)
+        model = with_channels(model, channels, name)
     except (OSError, UnpicklingError) as error:
         raise not_loaded(name, error, pretrained) from error
     except (TypeError, ValueError) as error:
@@ -298,7 +329,7 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
         model,
         Origin(
             source=ModelSource(library="torchvision", architecture=architecture, arguments=arguments),
-            preprocessing=_torchvision_preprocessing(best),
+            preprocessing=_for_channels(_torchvision_preprocessing(best), channels),
             weights=BaseWeights(origin=f"torchvision:{best}" if pretrained else "random"),
         ),
     )

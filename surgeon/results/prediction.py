@@ -46,6 +46,8 @@ class Prediction(Result):
     """In the order in which they were given."""
     bad_images: tuple[str, ...] = ()
     """Those that could not be read and were left out, each with the reason."""
+    remarks: tuple[str, ...] = ()
+    """How the samples were brought into the form that the network takes, where a user should know."""
     seconds: float
     csv_file: str | None = None
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from surgeon.augment.base import CROPS
 from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.conditions.attack import one_attack
+from surgeon.conditions.base import check_medium
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.layers.units import TrainingUnit, training_units
 from surgeon.losses.base import Asked, Copy, ask
@@ -22,7 +24,6 @@ from surgeon.training.attack import TrainingAttack
 from surgeon.training.keys import attack_among
 from surgeon.training.recipe import Recipe
 
-CROP = "standard"
 DECODED = (Copy.CLEAN, Copy.WEAK, Copy.SECOND, Copy.STRONG)
 
 
@@ -72,6 +73,7 @@ def plan_copies(recipe: Recipe, model: nn.Module, preprocessing: Preprocessing, 
     _check_seen(terms, seen, auxiliary, attacked=spec is not None)
     attack = None
     if spec is not None:
+        check_medium(one_attack(spec), preprocessing.medium)
         on_predictions = any(term.loss.attacks_predictions for term in terms)
         attack = TrainingAttack(one_attack(spec), model, preprocessing, strong is not None, on_predictions)
     augmentations = _augmentations(recipe, preprocessing, seen)
@@ -129,7 +131,8 @@ def _check_seen(terms: Sequence[Asked], seen: Sequence[Copy], auxiliary: Sequenc
 
 def _augmentations(recipe: Recipe, preprocessing: Preprocessing, seen: Sequence[Copy]) -> dict[Copy, Augmentation]:
     """How each decoded copy is made, in the order in which the network sees them."""
-    given = build_augmentation(recipe.augment, preprocessing, CROP)
+    crop = CROPS[preprocessing.medium]
+    given = build_augmentation(recipe.augment, preprocessing, crop)
     decoded = {copy for copy in seen if copy in DECODED}
     if Copy.ADVERSARIAL in seen:
         decoded.add(Copy.WEAK)
@@ -137,7 +140,7 @@ def _augmentations(recipe: Recipe, preprocessing: Preprocessing, seen: Sequence[
         Copy.CLEAN: lambda: replace(given, image=(), batch=(), mixing=()),
         Copy.WEAK: lambda: given,
         Copy.SECOND: lambda: given,
-        Copy.STRONG: lambda: build_augmentation(recipe.strong, preprocessing, CROP),
+        Copy.STRONG: lambda: build_augmentation(recipe.strong, preprocessing, crop),
     }
     return {copy: made[copy]() for copy in DECODED if copy in decoded}
 
@@ -149,7 +152,8 @@ def _unlabelled(recipe: Recipe, preprocessing: Preprocessing, model: nn.Module) 
             f"strong={attack!r} attacks images away from their labels, and unlabelled ones have none.",
             "Augment their strong copies: --strong strong.",
         )
-    strong = build_augmentation(recipe.strong, preprocessing, CROP)
+    crop = CROPS[preprocessing.medium]
+    strong = build_augmentation(recipe.strong, preprocessing, crop)
     if strong.mixing:
         raise SurgeonError(
             f"strong={listing(recipe.strong)} mixes examples, and of unlabelled images it cannot mix the labels.",
@@ -162,7 +166,7 @@ def _unlabelled(recipe: Recipe, preprocessing: Preprocessing, model: nn.Module) 
             "mix labels that nobody knows.",
             "Leave out that insert, or the unlabelled images.",
         )
-    given = build_augmentation(recipe.augment, preprocessing, CROP)
+    given = build_augmentation(recipe.augment, preprocessing, crop)
     weak = replace(given, image=(), batch=(), mixing=())
     return {Copy.UNLABELLED_WEAK: weak, Copy.UNLABELLED_STRONG: strong}
 

@@ -92,6 +92,8 @@ class Trainer:
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
             network, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
         train_mode(self.model, self.recipe)
+        if self.recipe.rounding_seed is not None:
+            self._refuse_what_goes_by_places()
         last = saved = time.perf_counter()
         for batch in self.feed.batches(self.objective.copies, self.step, self.steps):
             if self._anywhere(isinstance(batch, SurgeonError)):
@@ -117,6 +119,21 @@ class Trainer:
             if stopping:
                 raise KeyboardInterrupt
             last = time.perf_counter()
+
+    def _refuse_what_goes_by_places(self) -> None:
+        """Images that change places within a batch would then differ by more than rounding errors."""
+        on_batches = any(one.batch or one.mixing for one in self.objective.copies.augmentations.values())
+        found = {
+            "augmentations of batches": on_batches,
+            "an attack": self.recipe.attack is not None,
+            "accumulate": self.recipe.accumulate > 1,
+            "rewrites or inserts that draw in training": any(True for _ in training_units(self.model)),
+        }
+        if named := [what for what, is_there in found.items() if is_there]:
+            raise SurgeonError(
+                f"rounding_seed cannot go with {listing(named)}: they go by the place of an image in its batch, "
+                "so that more than rounding would be different."
+            )
 
     def _take_step(self, network: nn.Module, batch: TrainingBatch) -> tuple[float, list[Outcome]]:
         draws = self._seed_step()

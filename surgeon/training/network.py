@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,15 @@ import torch
 from torch import nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 from surgeon.core.private import BatchNorm
+from surgeon.data.check import check_medium
+from surgeon.data.hearing import preprocessing_for
+from surgeon.data.images import ImageSet
 from surgeon.layers.rewriting import NormConfig
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.models.channels import fitted
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
 from surgeon.surgery.apply import apply_plan, current_plan
 from surgeon.surgery.branches import mix_branches
@@ -28,18 +34,38 @@ from surgeon.training.recipe import Recipe
 NORMS = (SurgicalNorm, BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
+def fit_to_data(loaded: LoadedModel, train: ImageSet, seed: int) -> LoadedModel:
+    """The network with outputs for the classes of what it is to learn from, and with as many channels.
+
+    A network for images that is to learn from clips gets a first convolution for their spectrograms: its filters summed
+    over colours, as timm does it.
+    """
+    stated = loaded.origin.preprocessing
+    if train.medium is Medium.SOUND and (stated is None or stated.medium is Medium.IMAGE):
+        loaded = _fit(loaded, {"num_classes": len(train.class_names), "in_chans": 1}, seed)
+        heard = preprocessing_for(train)
+        return replace(loaded, origin=loaded.origin.model_copy(update={"preprocessing": heard}))
+    if stated is not None:
+        check_medium(train, stated, loaded.name)
+    return fit_to_classes(loaded, len(train.class_names), seed)
+
+
 def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
     """The network with outputs for so many classes: a new head if it has another number of them.
 
     A network without trained weights is drawn anew, so that the seed decides about all of it.
     """
+    return _fit(loaded, {"num_classes": classes}, seed)
+
+
+def _fit(loaded: LoadedModel, arguments: dict[str, int], seed: int) -> LoadedModel:
     source = loaded.origin.source
     if source is None:
         raise SurgeonError(f"Only your code can build {loaded.name!r}, so its head cannot be replaced.")
     untrained = _is_untrained(loaded, source)
-    if _outputs(loaded) == classes and not untrained:
+    if arguments == {"num_classes": _outputs(loaded)} and not untrained:
         return loaded
-    source = source.model_copy(update={"arguments": {**source.arguments, "num_classes": classes}})
+    source = source.model_copy(update={"arguments": {**source.arguments, **arguments}})
     weights = loaded.origin.weights
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -87,11 +113,13 @@ def check_input_size(loaded: LoadedModel) -> None:
 
 @torch.no_grad()
 def _copy_fitting(trained: nn.Module, fresh: nn.Module) -> None:
-    """Everything but what has another shape, which is the head."""
+    """Everything but what has another shape: the head, and a first convolution for other channels, which is fitted."""
     mine = fresh.state_dict()
     for name, tensor in trained.state_dict().items():
         if mine[name].shape == tensor.shape:
             mine[name].copy_(tensor)
+        elif (summed := fitted(tensor, mine[name].shape)) is not None:
+            mine[name].copy_(summed)
 
 
 def apply_rewrites(loaded: LoadedModel, recipe: Recipe) -> None:

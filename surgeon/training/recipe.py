@@ -104,7 +104,7 @@ class Recipe(BaseModel):
     rounding_seed: int | None = key(
         None,
         "Shuffle the images within each batch, which changes nothing but rounding errors, as nondeterministic kernels "
-        "do. Not with mixes, which pair images by their place in the batch.",
+        "do. Not with what goes by the place of an image in its batch, as mixes and ghost groups do.",
         ge=0,
     )
     one_bit: int | None = key(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgeon.core.entry import Entry, summary_of
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 from surgeon.core.registry import Registry
 from surgeon.core.specs import Options, option, parse_spec
 
@@ -114,6 +115,11 @@ def check_views(spec: str) -> None:
 def views_for(spec: str, preprocessing: Preprocessing) -> Views:
     """The views that `name` or `name:key=value,…` means for a network of the given preprocessing."""
     name, options = parse_spec(spec)
+    if preprocessing.medium is not Medium.IMAGE:
+        raise SurgeonError(
+            f"The views {name!r} are for images, and this network takes {preprocessing.medium.samples}.",
+            "Leave --tta out.",
+        )
     return views[name].for_network(preprocessing, options)
 
 

@@ -21,6 +21,7 @@ import surgeon
 from surgeon.augment.base import Kind, augments
 from surgeon.checkpoint.record import read_surgery
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 from surgeon.inserts import inserts
 from surgeon.models.cifar import digits_resnet8
 from surgeon.norms import norms
@@ -329,7 +330,10 @@ def test_every_rewrite_and_insert_trains(rewrite: tuple[str, str], tmp_path: Pat
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in augments if augments[name].kind is not Kind.GEOMETRY])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in augments if augments[name].kind is not Kind.GEOMETRY and Medium.IMAGE in augments[name].media],
+)
 def test_every_augmentation_trains(name: str, tmp_path: Path) -> None:
     outcome = invoke(*DIGITS, "--epochs", 1, "--set", "sweep=null", "--augment", name, "-o", tmp_path / "run")
     if outcome.code == 2:

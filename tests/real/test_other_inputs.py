@@ -12,7 +12,9 @@ import pytest
 
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs/other-inputs.md").read_text("utf-8")
-PROGRAMS = dict(zip(("voxels", "words", "tasks"), re.findall(r"^```py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)))
+PROGRAMS = dict(
+    zip(("voxels", "words", "tasks"), re.findall(r"^```py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL), strict=True)
+)
 TOLD = {
     "voxels": r"plain: accuracy .*\nmoex: accuracy .*\n\('.* alpha .*",
     "words": r"(trained on (sst2|imdb), (plain|crossnorm and selfnorm): accuracy on sst2 .*, imdb .*\n){4}",

@@ -47,8 +47,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     rewrites = current_plan(run.loaded.model).summary()
     changed = [f"Rewrites as trained: {before}; as saved: {rewrites}."] if before != rewrites else []
     untrained = [run.untrained_branch] if run.untrained_branch else []
-    unlabelled = [run.unlabelled.sentence] if run.unlabelled is not None else []
-    sentences = [*run.changes, *unlabelled, *untrained, *sentences, *changed]
+    sentences = [*run.remarks, *run.changes, *untrained, *sentences, *changed]
     tested = run_test(run, trained, progress)
     test = tested.final if tested is not None else None
     steps = [tested.as_step(run)] if tested is not None else []

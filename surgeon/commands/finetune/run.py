@@ -29,6 +29,7 @@ from surgeon.commands.finetune.request import (
 from surgeon.core.atomic import staged
 from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count
+from surgeon.core.media import Medium
 from surgeon.core.processes import Processes
 from surgeon.core.reading import parse_json, read_bounded
 from surgeon.data.images import ImageSet
@@ -59,6 +60,7 @@ from surgeon.training.unlabelled import SAME, Unlabelled
 
 DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 MOST_RUN_BYTES = 1 << 20
+SUMMED = "The network took images; its first convolution now takes spectrograms: its filters were summed over colours."
 
 
 class Run:
@@ -83,14 +85,15 @@ class Run:
         _check_division(self.batch_size, processes.count, request.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
-        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), request.recipe.seed_of_weights)
+        self.loaded = network.fit_to_data(loaded, splits.train, request.recipe.seed_of_weights)
         self.preprocessing = replace(request.inference.images, input_size=request.recipe.input_size).applied_to(
-            loaded.origin.preprocessing, loaded.name
+            self.loaded.origin.preprocessing, loaded.name
         )
+        self.hears_first = self.loaded.medium is not loaded.medium
         names = splits.train.class_names if splits.train.names_known else None
         network.with_base(self.loaded, self.base_sha256)
         network.with_images(self.loaded, self.preprocessing, names)
-        if request.recipe.input_size is not None:
+        if request.recipe.input_size is not None or self.hears_first:
             network.check_input_size(self.loaded)
         network.apply_rewrites(self.loaded, request.recipe)
         network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
@@ -126,6 +129,11 @@ class Run:
     def _learned_from(self) -> tuple[ImageSet, ...]:
         also = () if self.unlabelled is None else (self.unlabelled.images,)
         return (self.splits.train, self.splits.validation, *also)
+
+    @property
+    def medium(self) -> Medium:
+        """What it learns from."""
+        return self.splits.train.medium
 
     @property
     def _identity(self) -> dict[str, Any]:
@@ -218,6 +226,13 @@ class Run:
         return "The auxiliary branch is not trained, because no term of the loss looks at copies that take it."
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What became of the training samples on their way into the network, and of the network for their sake."""
+        adapted = self.hears_first and self.base.origin != "random"
+        unlabelled = () if self.unlabelled is None else (self.unlabelled.sentence,)
+        return ((SUMMED,) if adapted else ()) + self.splits.train.remarks(self.preprocessing) + unlabelled
+
+    @property
     def outlook(self) -> str:
         """What the run would do, in a few sentences."""
         learning = sum(p.numel() for p in self.loaded.model.parameters() if p.requires_grad)
@@ -225,8 +240,8 @@ class Run:
         return (
             f"{count(self.recipe.epochs, 'epoch')} of {count(self.feed.steps_per_epoch, 'step')}, "
             f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} training, "
-            f"{len(self.splits.validation):,} validation and {test} test images. "
-            f"{f'{self.unlabelled.sentence} ' if self.unlabelled is not None else ''}{self.untrained_branch}"
+            f"{len(self.splits.validation):,} validation and {test} test {self.medium.noun}s. "
+            f"{' '.join((*self.remarks, self.untrained_branch))}"
         ).rstrip()
 
     @property

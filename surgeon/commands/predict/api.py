@@ -35,7 +35,8 @@ def predict(
 
     Args:
         model: A classifier that surgeon has opened, or one of timm's; what images others expect is not known.
-        images: Paths of image files or of folders, PIL images, or a list of them.
+        images: Paths of image files or of folders, PIL images, or a list of them; for a network that takes sound,
+            paths of clips or of folders.
         top: How many classes to tell of each image.
         tta: Test-time views, as after `--tta`.
 
@@ -45,7 +46,6 @@ def predict(
     """
     if top < 1:
         raise SurgeonError(f"top cannot be {top}.", "Ask for one class or more.")
-    given = from_python(images)
     network = copy.deepcopy(unwrapped(checked_network(model)))
     loaded = LoadedModel(type(network).__name__, network, origin_of(network))
     if loaded.origin.preprocessing is None:
@@ -53,5 +53,6 @@ def predict(
             f"It is not known what images a {loaded.name} expects.",
             "Prepare them yourself, and call the network: model(images).softmax(1).",
         )
+    given = from_python(images, loaded.medium)
     request = InferenceRequest(data=NAME, labelled=False, tta=tta, device=str(InferenceSettings.of(network).device))
     return run_prediction(loaded, given, request, say_nothing, top=top)

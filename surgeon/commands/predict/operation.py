@@ -85,7 +85,7 @@ def run_prediction(
     """
     start = time.perf_counter()
     processes = Processes.launched()
-    image_set = as_image_set(images)
+    image_set = as_image_set(images, loaded.medium)
     prepared = prepare(loaded, request, image_set)
     measured = measure(
         {PREDICTED: prepared.variant},
@@ -123,6 +123,7 @@ def run_prediction(
         views=prepared.view_count,
         images=tuple(predicted.values()),
         bad_images=tuple(_reason(image_set, index) for index in range(len(image_set)) if index not in predicted),
+        remarks=prepared.remarks,
         seconds=time.perf_counter() - start,
         csv_file=None if csv_file is None else str(csv_file),
     )
@@ -137,7 +138,7 @@ def _reason(image_set: ImageSet, index: int) -> str:
         image_set.image(index)
     except UnreadableImageError as error:
         return error.message
-    return f"The image {image_set.identity(index)} could not be read at first."
+    return f"The {image_set.medium.noun} {image_set.identity(index)} could not be read at first."
 
 
 def _write_csv(result: Prediction, path: Path) -> None:

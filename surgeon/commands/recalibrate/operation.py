@@ -148,7 +148,7 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
         change=change,
         confirmed=confirmed,
         source=source,
-        warnings=tuple(warnings_about(len(estimating), classes, change, found, entropy)),
+        warnings=(*warnings_about(len(estimating), classes, change, found, entropy), *prepared.remarks),
         bad_images=bad,
         seconds_estimating=seconds_estimating,
         seconds=time.perf_counter() - start,

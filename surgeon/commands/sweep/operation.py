@@ -137,7 +137,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
             data=request.inference.data,
             split=task.image_set.split,
             estimating_images=0 if prior is None else prior.images,
-            warnings=(*parts.warnings, *_warnings_of(prior)),
+            warnings=(*parts.warnings, *_warnings_of(prior), *task.remarks),
             under=under.names(choose_under),
             confirmed_under=under.names(confirm_under) if confirming is not None else (),
             max_clean_loss=request.max_clean_loss,
