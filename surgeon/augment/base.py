@@ -41,6 +41,9 @@ __all__ = [
 ImageOperation = Callable[["Image.Image"], "Image.Image"]
 """Draws from the global generators of random, numpy and torch, as timm's and torchvision's own do."""
 
+JointOperation = Callable[["Image.Image", "Tensor"], "tuple[Image.Image, Tensor]"]
+"""A picture and its mask (H, W) to those of the network's size; draws as an ImageOperation does."""
+
 BatchOperation = Callable[["Tensor", "Tensor", "Generator | None"], "tuple[Tensor, Tensor]"]
 """Normalised images (N, C, H, W) and soft targets (N, classes) to the same, neither changed in place."""
 
@@ -91,6 +94,10 @@ class Augment(Entry[AugmentConfig]):
     build: Callable[[Any, Preprocessing], Any]
     on: tuple[Medium, ...] = ()
     """Of what; batches are normalised numbers, whatever they were made of."""
+    joint: Callable[[Any, Preprocessing], JointOperation] | None = None
+    """What makes the operation on a picture and its mask together, of a crop that masks can follow."""
+    keeps_places: bool = False
+    """Whether what an image shows stays where it is, so that its mask is still true."""
 
     def facts(self) -> dict[str, Any]:
         works_on = _WORKS_ON[self.kind] if Medium.IMAGE in self.media else "clips of sound"
@@ -132,11 +139,23 @@ def register(
     paper: str,
     config: type[AugmentConfig] = AugmentConfig,
     on: tuple[Medium, ...] = (),
+    joint: Callable[[Any, Preprocessing], JointOperation] | None = None,
+    keeps_places: bool = False,
 ) -> Callable[[Callable[[Any, Preprocessing], Any]], Augment]:
-    """Register the decorated function, which builds the operation; its docstring's first line is the summary."""
+    """Register the decorated function, which builds the operation; its docstring's first line is the summary.
+
+    Args:
+        name: What people type after `--augment`.
+        kind: What it works on.
+        paper: Where it is from.
+        config: Its options.
+        on: Of what single samples it is, if not of images.
+        joint: Of a crop that masks can follow, what builds the operation on both.
+        keeps_places: Whether what an image shows stays where it is, so that its mask is still true.
+    """
 
     def wrap(build: Callable[[Any, Preprocessing], Any]) -> Augment:
         summary = summary_of(build, Augment.noun, name)
-        return augments.register(name)(Augment(name, summary, paper, config, kind, build, on))
+        return augments.register(name)(Augment(name, summary, paper, config, kind, build, on, joint, keeps_places))
 
     return wrap

@@ -127,8 +127,10 @@ def _temperature(step: TemperatureFitted) -> str:
 
 def _tested(step: Tested) -> str:
     views = f", views {step.tta}" if step.tta else ""
-    accuracy = _figure("accuracy", step.figures.values.get("accuracy"))
     known = "" if step.images.split == "test" else f" ({_images(step.images)})"
+    if (iou := step.figures.values.get("iou")) is not None:
+        return f"Test: mean IoU {_figure('iou', iou)} on {count(step.figures.images, 'image')}{known}{views}."
+    accuracy = _figure("accuracy", step.figures.values.get("accuracy"))
     return f"Test: {accuracy} of {count(step.figures.images, 'image')}{known}{views}."
 
 
@@ -213,7 +215,8 @@ def _images(images: Images) -> str:
 
 
 def _score(figures: Figures, what: str) -> str:
-    return f"accuracy {_figure('accuracy', figures.values.get('accuracy'))} on {count(figures.images, what)}"
+    name = "iou" if figures.values.get("iou") is not None else "accuracy"
+    return f"{presentation_of(name).label} {_figure(name, figures.values.get(name))} on {count(figures.images, what)}"
 
 
 def _figure(metric: str, value: float | None) -> str:

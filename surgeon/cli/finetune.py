@@ -262,10 +262,9 @@ class TerminalWatcher:
 
     def epoch(self, epoch: Epoch) -> None:
         validation = ""
-        if epoch.validation is not None:
-            validation = (
-                f"  validation {epoch.validation.accuracy:6.2%}, cross-entropy {epoch.validation.cross_entropy:.4f}"
-            )
+        if (measured := epoch.validation) is not None:
+            iou = f" mean IoU {measured.iou:6.2%}, pixels" if measured.primary == "iou" else ""
+            validation = f"  validation{iou} {measured.accuracy:6.2%}, cross-entropy {measured.cross_entropy:.4f}"
         output.say(
             f"epoch {epoch.number:>3}/{self.epochs}  loss {epoch.loss:.4f}  accuracy {epoch.accuracy:6.2%}{validation}"
             f"{''.join(f'  {name} {share:.0%}' for name, share in epoch.shares.items())}"
@@ -290,6 +289,8 @@ def describe(result: FineTuning, folder: Path) -> None:
     output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
     samples = f"{result.preprocessing.medium.noun}s"
     held_back = f" (a tenth of the training {samples})" if result.held_back else ""
+    if result.classes_text:
+        output.say(f"  classes        {escape(result.classes_text)}")
     images = f"{result.train_images:,} training, {result.validation_images:,} validation{held_back}"
     unlabelled = f", {result.unlabelled_images:,} unlabelled" if result.unlabelled_images else ""
     output.say(f"  {samples:<13}  {images}, {result.test_images:,} test{unlabelled}")

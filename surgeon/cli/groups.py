@@ -55,6 +55,13 @@ class AnyImages:
     label_column: options.LabelColumn = None
     input_size: options.InputSize = None
     device: options.Device = None
+    where: options.Where = None
+    problem: options.Problem = None
+    void: options.Void = None
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        return asdict(self) | {name: tuple(getattr(self, name) or ()) for name in ("where", "void")}
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class TrainingImages(AnyImages):
         """What has to be opened."""
         from surgeon.measuring.preparation import InferenceRequest
 
-        given = asdict(self)
+        given = self._given
         given.pop("input_size")  # part of the recipe
         return InferenceRequest(data=data, **given)
 
@@ -97,7 +104,6 @@ class InferenceImages(AnyImages):
     """Images to predict, and how they are prepared."""
 
     split: options.Split = None
-    where: options.Where = None
     crop_pct: options.CropPct = None
     interpolation: options.Interpolation = None
     mean: options.Mean = None
@@ -108,7 +114,7 @@ class InferenceImages(AnyImages):
 
     def request(self, data: str, tta: str | None = None, merge: str = "logits") -> InferenceRequest:
         """What has to be predicted, checked."""
-        return _inference_request(asdict(self) | {"where": tuple(self.where or ())}, data, tta, merge)
+        return _inference_request(self._given, data, tta, merge)
 
 
 @dataclass(frozen=True)

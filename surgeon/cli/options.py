@@ -58,7 +58,19 @@ LabelColumn = Annotated[
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="COLUMN=VALUE", help="Only the rows of a table with this value; may be repeated."),
+    typer.Option(
+        "--where",
+        metavar="COLUMN=VALUE",
+        help="Only the rows of a table with this value; != for others, * for anything; may be repeated.",
+    ),
+]
+Problem = Annotated[
+    str | None,
+    typer.Option("--problem", metavar="P", help="classification or segmentation, if it cannot be told from the data."),
+]
+Void = Annotated[
+    list[int] | None,
+    typer.Option("--void", metavar="N", help="A value of masks that stands for no class, besides 255; repeatable."),
 ]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at a time.")]
 TrainingWorkers = Annotated[

@@ -15,7 +15,7 @@ from rich.table import Table
 from surgeon.cli import options, output
 from surgeon.cli.frame import Answer, add_command, loading
 from surgeon.cli.groups import GivenImages, Opening
-from surgeon.core.atomic import check_new_files
+from surgeon.core.atomic import check_destination, check_new_files
 from surgeon.core.errors import SurgeonError, count, printable
 from surgeon.report.wording import preprocessing_text
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from surgeon.results import Prediction
 
 STDIN = "-"
+LARGEST_SHOWN = 4
+"""Classes of a mask."""
 LEAST_SHOWN = 0.0005
 """Below it a probability is 0.0% in the table."""
 
@@ -46,6 +48,12 @@ def predict(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each image and class.")
     ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Of a network that segments: where masks go. Default: masks."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
     *,
     images: GivenImages,
@@ -58,6 +66,8 @@ def predict(
     given = _listed(paths)
     if csv_file is not None:
         check_new_files(csv_file.parent, [csv_file.name], overwrite)
+    if folder is not None:
+        check_destination(folder, overwrite)
     with loading():
         from surgeon.commands.predict.files import found_files
         from surgeon.commands.predict.operation import run_prediction
@@ -65,7 +75,7 @@ def predict(
     loaded = opening.open(model)
     files = found_files(given, skip_missing=images.skip_bad, medium=loaded.medium)
     with output.progress_bar(f"{loaded.medium.noun}s/s") as bar:
-        result = run_prediction(loaded, files, request, bar, top=top, csv_file=csv_file)
+        result = run_prediction(loaded, files, request, bar, top=top, csv_file=csv_file, folder=folder)
     return Answer(result, partial(_describe, result))
 
 
@@ -107,11 +117,25 @@ def _describe(result: Prediction) -> None:
         output.note(sentence)
     if result.nan_images:
         output.warn([f"The logits of {count(result.nan_images, noun)} are not numbers."])
-    output.show(_table(result))
-    rate = len(result.images) / result.seconds
-    output.say(f"[dim]{count(len(result.images), noun)} in {result.seconds:.1f} s ({rate:.0f}/s) on {result.device}[/]")
+    output.show(_table_of_masks(result) if result.masks else _table(result))
+    number = len(result.images) or len(result.masks)
+    rate = number / result.seconds
+    output.say(f"[dim]{count(number, noun)} in {result.seconds:.1f} s ({rate:.0f}/s) on {result.device}[/]")
     if result.csv_file is not None:
         output.say(f"Table: {escape(result.csv_file)}")
+
+
+def _table_of_masks(result: Prediction) -> Table:
+    """The largest classes of an image and their shares of it."""
+    table = Table()
+    table.add_column("image", overflow="fold")
+    table.add_column("largest classes, by their share of the pixels")
+    table.add_column("mean confidence", justify="right")
+    table.add_column("mask", overflow="fold")
+    for one in result.masks:
+        shares = ", ".join(f"{printable(each.name)} {each.share:.0%}" for each in one.classes[:LARGEST_SHOWN]) or "NaN"
+        table.add_row(escape(printable(one.image)), escape(shares), f"{one.confidence:.1%}", escape(one.file))
+    return table
 
 
 def _table(result: Prediction) -> Table:

@@ -22,7 +22,10 @@ def _register(augment: Augment) -> None:
 
     name = PREFIX + augment.name
     summary = augment.summary
-    conditions.register(name)(Condition(name, summary, augment.paper, augment.config, Family.AUGMENTATION, apply))
+    moves = not augment.keeps_places
+    conditions.register(name)(
+        Condition(name, summary, augment.paper, augment.config, Family.AUGMENTATION, apply, moves=moves)
+    )
 
 
 def _augmented(augment: Augment, config: AugmentConfig, seen: Seen) -> Tensor:

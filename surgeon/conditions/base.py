@@ -123,6 +123,8 @@ def _seed(seed: int, name: str, index: int) -> int:
 
 Apply = Callable[[Any, Seen], "Tensor"]
 """From a condition's options and images to their pixels under it, (N, C, H, W), float32 from 0 to 1."""
+ApplyToMasks = Callable[[Any, Seen, "Tensor"], "Tensor"]
+"""From a condition's options, the images before it and their masks (N, H, W) to the masks under it."""
 StandsFor = Callable[[Any], Sequence[str]]
 """From a condition's options to the specs that it stands for; none if it stands for itself."""
 
@@ -145,6 +147,10 @@ class Condition(Entry[Options]):
     stands_for: StandsFor = _itself
     on: Medium = Medium.IMAGE
     """What it is for."""
+    moves: bool = False
+    """What images show does not stay in its place."""
+    of_masks: ApplyToMasks | None = None
+    """Of a condition that moves things, what becomes of masks; without it, images with masks cannot have it."""
 
     def facts(self) -> dict[str, Any]:
         return {"family": self.family.value}
@@ -186,6 +192,18 @@ class Asked:
     ) -> Tensor:
         """The pixels under the condition."""
         return self.condition.apply(self.config, Seen(pixels, labels, indices, seed, self.name, network, targets))
+
+    def masks(self, pixels: Tensor, masks: Tensor, indices: Tensor, seed: int = 0) -> Tensor:
+        """The masks (N, H, W) of images under the condition."""
+        if self.condition.needs_network:
+            raise SurgeonError(
+                f"{self.name} is made for networks that classify images, and these segment them.", "Leave it out."
+            )
+        if not self.condition.moves:
+            return masks
+        if self.condition.of_masks is None:
+            raise SurgeonError(f"{self.name} may move what images show, and masks cannot follow it.", "Leave it out.")
+        return self.condition.of_masks(self.config, Seen(pixels, masks, indices, seed, self.name), masks)
 
 
 CORRUPTIONS = (Family.NOISE, Family.BLUR, Family.WEATHER, Family.DIGITAL, Family.EXTRA)

@@ -12,8 +12,10 @@ from surgeon.core.media import Medium
 from surgeon.data.clips import SoundSet
 from surgeon.data.imagenet import outputs_of
 from surgeon.data.images import ImageFiles, ImageSet
+from surgeon.data.masks import USUAL_VOID, Masks
 from surgeon.data.named_splits import VALIDATION_NAMES, WHOLE, choose_split
 
+IMAGES, MASKS = "images", "masks"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp")
 SUFFIXES = {Medium.IMAGE: IMAGE_SUFFIXES, Medium.SOUND: (".wav", ".flac", ".ogg", ".mp3")}
 
@@ -70,11 +72,61 @@ def open_some_of_imagenet(root: Path, split: str | None) -> ImageSet:
     return replace(images, outputs=outputs_of(images.class_names, root.name))
 
 
+def holds_masks(root: Path) -> bool:
+    """Whether a folder has images/ and masks/, or its splits have."""
+    splits = [root / name for name in subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)]
+    return any({IMAGES, MASKS} <= set(subfolders(place)) for place in (root, *splits))
+
+
+def open_masked_folder(root: Path, split: str | None, void: Iterable[int]) -> ImageSet:
+    """Images in images/ and their masks, which are called alike, in masks/; splits lie above or below these."""
+    places = _masked_splits(root)
+    chosen = choose_split(split, places, folder_name(root))
+    images, masks = places[chosen]
+    paths = list(image_files(images, root))
+    by_stem = {_stem(path, masks, root): path for path in image_files(masks, root)}
+    stems = [_stem(path, images, root) for path in paths]
+    if without := [path for path, stem in zip(paths, stems, strict=True) if stem not in by_stem]:
+        raise SurgeonError(
+            f"{len(without):,} of {len(paths):,} images in {str(images)!r} have no mask, e.g. {without[0]}.",
+            f"Put a mask of the same name into {str(masks)!r}, e.g. {stems[paths.index(without[0])]}.png.",
+        )
+    if left := sorted(set(by_stem) - set(stems)):
+        raise SurgeonError(
+            f"{len(left):,} masks in {str(masks)!r} have no image, e.g. {by_stem[left[0]]}.",
+            "Remove them, or add their images.",
+        )
+    found = ImageSet.over(
+        ImageFiles(root, paths), [0] * len(paths), (), name=folder_name(root), split=chosen, names_known=False
+    )
+    encoded = ImageFiles(root, [by_stem[stem] for stem in stems])
+    return replace(found, masks=Masks(encoded, void=frozenset({USUAL_VOID, *void})))
+
+
+def _masked_splits(root: Path) -> dict[str, tuple[Path, Path]]:
+    """The folders of images and of masks, by split."""
+    names = ("train", "test", *VALIDATION_NAMES)
+    above = {name: (root / name / IMAGES, root / name / MASKS) for name in subfolders(root) if name in names}
+    if above:
+        return above
+    below = [name for name in subfolders(root / IMAGES) if name in names]
+    if below:
+        return {name: (root / IMAGES / name, root / MASKS / name) for name in below}
+    return {WHOLE: (root / IMAGES, root / MASKS)}
+
+
+def _stem(path: str, folder: Path, root: Path) -> str:
+    """What an image and its mask have in common: the path below their folder, without the suffix."""
+    return os.path.splitext(os.path.relpath(root / path, folder))[0]
+
+
 def open_unlabelled_folder(root: Path, split: str | None) -> ImageSet:
     """All images below a folder, or below that of a split, whatever the folders between are called."""
     splits = {name: root / name for name in subfolders(root) if name in ("train", "test", *VALIDATION_NAMES)}
     chosen = choose_split(split, splits or {WHOLE: root}, folder_name(root))
     folder = splits.get(chosen, root)
+    # What lies in masks/ beside images/ are no images to look at.
+    folder = folder / IMAGES if {IMAGES, MASKS} <= set(subfolders(folder)) else folder
     paths = list(sample_files(folder, root))
     if not paths:
         raise SurgeonError(f"The folder {str(folder)!r} holds no images.", hint_on_names(Medium.IMAGE))

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import SurgeonError, listing
 from surgeon.core.media import Medium
 from surgeon.core.reading import shortened
+from surgeon.data.masks import Mask, Masks
 from surgeon.data.stratified import Indices
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class ImageSet:
     """The outputs of a network that the classes are, if it has others too: the rest of its predictions is left out."""
     facts: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     """What a table says of the image at each position besides its label."""
+    masks: Masks | None = None
+    """The class of every pixel, where images have masks; all of their labels are 0 then."""
 
     medium: ClassVar[Medium] = Medium.IMAGE
     """What `image` decodes: sets of another kind say so."""
@@ -114,9 +117,29 @@ class ImageSet:
         """What a user should know of how samples are brought into the form that a network takes."""
         return ()
 
+    def mask(self, index: int, size: tuple[int, int]) -> Mask:
+        """The class of every pixel of an image of a size (width, height)."""
+        assert self.masks is not None
+        return self.masks.read(int(self.positions[index]), self.identity(index), size)
+
+    def with_classes(self, names: Sequence[str], *, known: bool) -> ImageSet:
+        """Images with masks, of as many classes as have names."""
+        assert self.masks is not None
+        masks = self.masks.with_classes(len(names))
+        return replace(self, class_names=tuple(names), names_known=known, masks=masks)
+
+    @property
+    def about_masks(self) -> str:
+        """Of which classes masks are, and what is void, in words; nothing for images without masks."""
+        if self.masks is None:
+            return ""
+        named = "" if self.names_known else ", which no file names"
+        void = listing(map(str, sorted(self.masks.void)))
+        return f"{len(self.class_names):,} classes for each pixel{named}; void is {void}"
+
     def without_labels(self) -> ImageSet:
         """The same images, all of class 0."""
-        return replace(self, labels=np.zeros_like(self.labels), class_names=("0",), names_known=False)
+        return replace(self, labels=np.zeros_like(self.labels), class_names=("0",), names_known=False, masks=None)
 
     def subset(self, indices: npt.ArrayLike) -> ImageSet:
         """The images at some indices, in that order."""
@@ -130,12 +153,19 @@ class ImageSet:
         digest.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
         for index in np.unique(np.linspace(0, len(self) - 1, min(FINGERPRINT_SAMPLE, len(self))).round().astype(int)):
             digest.update(hashlib.sha256(self.bytes_or_nothing(int(index))).digest())
+            if self.masks is not None:
+                digest.update(hashlib.sha256(self._bytes_or_nothing(self.masks.encoded, int(index))).digest())
+        if self.masks is not None:
+            digest.update(repr((self.masks.classes, sorted(self.masks.void))).encode())
         return digest.hexdigest()
 
     def bytes_or_nothing(self, index: int) -> bytes:
         """An image as it is stored; nothing if it cannot be read."""
+        return self._bytes_or_nothing(self.encoded, index)
+
+    def _bytes_or_nothing(self, encoded: EncodedImages, index: int) -> bytes:
         try:
-            return self.encoded.read(int(self.positions[index]))
+            return encoded.read(int(self.positions[index]))
         except (OSError, ValueError):  # an unreadable image is the business of whoever evaluates it
             return b""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from PIL import Image
 from torch import Tensor
 
 from surgeon.core.errors import SurgeonError
 from surgeon.data.clips import ClipTransform
+from surgeon.data.masks import Mask
 from surgeon.data.mel import log_mel, resized
 from surgeon.models.sources import Preprocessing
 
@@ -50,9 +53,36 @@ class Transform:
         return pixels
 
 
+class WholeImage(Transform):
+    """The whole image resized to the input size, whatever its proportions: every pixel has its place in a mask."""
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        from torchvision.transforms import Compose, InterpolationMode, PILToTensor, Resize
+
+        super().__init__(preprocessing)
+        how = InterpolationMode(preprocessing.interpolation)
+        self.geometry = Compose([Resize(preprocessing.input_size[-2:], how), PILToTensor()])
+
+
+def resized_mask(mask: Mask, size: tuple[int, int]) -> Tensor:
+    """A mask at another (height, width), each pixel that of the nearest place."""
+    classes = torch.from_numpy(mask)
+    if tuple(classes.shape) == size:
+        return classes
+    places = (
+        ((torch.arange(new) + 0.5) * (old / new)).floor().long() for new, old in zip(size, classes.shape, strict=True)
+    )
+    rows, columns = places
+    return classes[rows[:, None], columns]
+
+
 def transform_for(preprocessing: Preprocessing) -> Transform | ClipTransform:
     """What is done to each sample by itself: bytes of pixels come out, or a waveform."""
     return Transform(preprocessing) if preprocessing.sound is None else ClipTransform(preprocessing.sound)
+
+
+MakeInput = Callable[[Preprocessing], Transform | ClipTransform]
+"""Makes what is done to each sample by itself."""
 
 
 def normalise(batch: Tensor, preprocessing: Preprocessing) -> Tensor:

@@ -115,10 +115,17 @@ class Under:
         reversible = self.preprocessing.is_reversible
         given = denormalise(batch.images, self.preprocessing) if reversible else batch.signals[self.preprocessing]
         pixels = given
+        if batch.labels.dim() == 3:
+            masks = self.asked.masks(pixels, batch.labels, batch.indices, self.seed)
+            batch = replace(batch, labels=masks, masks={})
         with self._network() as network:
             if self.target is not None:
                 pixels = pixels.to(self.target.device)
-            labels = batch.labels if self.outputs is None else torch.tensor(self.outputs)[batch.labels]
+            labels = (
+                batch.labels
+                if self.outputs is None or batch.labels.dim() == 3
+                else torch.tensor(self.outputs)[batch.labels]
+            )
             changed = self.asked.apply(pixels, labels, batch.indices, self.seed, network)
         if changed.shape != given.shape:
             raise SurgeonError(

@@ -36,6 +36,8 @@ from surgeon.models.spectrogram import Spectrogram
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
 from surgeon.models.weights import read_weights
 
+AUXILIARY = "aux_classifier."
+"""How the weights of an auxiliary head of torchvision's segmentation networks are called."""
 DRAWN_WITH = 0
 """The seed of random weights, which are the same in every run."""
 
@@ -150,12 +152,13 @@ def load_model(
     """
     from_file = read_weights(weights) if weights is not None else None
     pretrained = pretrained and from_file is None
-    loaded = _built(name, pretrained, num_classes)
+    auxiliary = from_file is not None and any(key.startswith(AUXILIARY) for key in from_file.state)
+    loaded = _built(name, pretrained, num_classes, auxiliary)
     if from_file is not None:
         notes = (*loaded.origin.notes, *from_file.notes)
         if num_classes is None and (found := other_class_count(loaded.model, from_file)) is not None:
             with bounded_by(from_file.path.stat().st_size):
-                loaded = _built(name, pretrained, found)
+                loaded = _built(name, pretrained, found, auxiliary)
             notes = (*notes, f"built for the {found} classes of the file")
         load_into(loaded.model, from_file)
         taken = BaseWeights(origin=local_name(from_file.path.name), sha256=from_file.sha256)
@@ -165,8 +168,10 @@ def load_model(
     return loaded
 
 
-def _built(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
-    arguments = {} if num_classes is None else {"num_classes": num_classes}
+def _built(name: str, pretrained: bool, num_classes: int | None, auxiliary: bool = False) -> LoadedModel:
+    """The named network; of those that segment, with an auxiliary head if the weights have one."""
+    arguments: dict[str, Any] = {} if num_classes is None else {"num_classes": num_classes}
+    arguments |= {"aux_loss": True} if auxiliary and name.startswith("torchvision:") else {}
     with careful(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(DRAWN_WITH)
         return _builder(name)(name, pretrained, arguments)
@@ -324,6 +329,8 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
             raise
         hint = "Its pretrained weights fix the number of classes; use --no-pretrained." if pretrained else ""
         raise SurgeonError(f"{name!r} does not take --num-classes here: {_first_line(error)}.", hint) from error
+    if getattr(model, "aux_classifier", None) is not None:  # which pretrained weights bring with them
+        arguments = {**arguments, "aux_loss": True}
     return LoadedModel(
         name,
         model,

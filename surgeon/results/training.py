@@ -53,6 +53,8 @@ class FineTuning(Result):
     """Of the checkpoint, with its settings."""
     data: str
     classes: int
+    classes_text: str = ""
+    """What masks are of, in words: how many classes, who names them, and which values are void."""
     train_images: int
     validation_images: int
     test_images: int

@@ -53,8 +53,10 @@ class Copies:
         return len(self.seen) // 2 if self.branches else self.seen.index(Copy.UNLABELLED_STRONG)
 
 
-def plan_copies(recipe: Recipe, model: nn.Module, preprocessing: Preprocessing, branches: bool) -> Copies:
-    """The copies that a recipe asks for."""
+def plan_copies(
+    recipe: Recipe, model: nn.Module, preprocessing: Preprocessing, branches: bool, *, masks: bool = False
+) -> Copies:
+    """The copies that a recipe asks for, of images with masks or without."""
     terms = ask(recipe.loss)
     strong = attack_among(recipe.strong) if branches else None
     if recipe.attack is not None and strong is not None:
@@ -76,7 +78,12 @@ def plan_copies(recipe: Recipe, model: nn.Module, preprocessing: Preprocessing, 
         check_medium(one_attack(spec), preprocessing.medium)
         on_predictions = any(term.loss.attacks_predictions for term in terms)
         attack = TrainingAttack(one_attack(spec), model, preprocessing, strong is not None, on_predictions)
-    augmentations = _augmentations(recipe, preprocessing, seen)
+    if masks and seen != (Copy.WEAK,):
+        raise SurgeonError(
+            f"Images with masks are seen in one copy, and this recipe asks for {listing(seen)} ones.",
+            "Leave out attacks, split layers and terms of the loss that compare copies.",
+        )
+    augmentations = _augmentations(recipe, preprocessing, seen, masks)
     if Copy.SECOND in seen and augmentations[Copy.WEAK].mixing:
         names = listing(term.loss.name for term in terms if Copy.SECOND in term.copies)
         raise SurgeonError(
@@ -129,10 +136,12 @@ def _check_seen(terms: Sequence[Asked], seen: Sequence[Copy], auxiliary: Sequenc
         )
 
 
-def _augmentations(recipe: Recipe, preprocessing: Preprocessing, seen: Sequence[Copy]) -> dict[Copy, Augmentation]:
+def _augmentations(
+    recipe: Recipe, preprocessing: Preprocessing, seen: Sequence[Copy], masks: bool
+) -> dict[Copy, Augmentation]:
     """How each decoded copy is made, in the order in which the network sees them."""
     crop = CROPS[preprocessing.medium]
-    given = build_augmentation(recipe.augment, preprocessing, crop)
+    given = build_augmentation(recipe.augment, preprocessing, crop, masks=masks)
     decoded = {copy for copy in seen if copy in DECODED}
     if Copy.ADVERSARIAL in seen:
         decoded.add(Copy.WEAK)

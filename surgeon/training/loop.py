@@ -224,7 +224,7 @@ class Trainer:
 
     def _tell(self, loss: float) -> None:
         epoch, done = divmod(self.step - 1, self.steps_per_epoch)
-        accuracy = self.running.correct / self.running.examples
+        accuracy = self.running.correct / max(self.running.examples, 1)  # a batch may be void everywhere
         rate = self.running.images * self.processes.count / self.running.seconds
         self.watcher.step(epoch + 1, done + 1, self.steps_per_epoch, loss, accuracy, rate)
 
@@ -253,8 +253,8 @@ class Trainer:
         self.epochs.append(
             Epoch(
                 number=number,
-                loss=float(sums[0] / sums[2]),
-                accuracy=float(sums[1] / sums[2]),
+                loss=float(sums[0] / sums[2].clamp_min(1)),
+                accuracy=float(sums[1] / sums[2].clamp_min(1)),
                 backbone_rates=tuple(running.backbone_rates),
                 head_rates=tuple(running.head_rates),
                 validation=metrics,

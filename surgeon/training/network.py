@@ -22,6 +22,7 @@ from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.channels import fitted
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
+from surgeon.problems import CLASSIFICATION, SEGMENTATION, Problem
 from surgeon.surgery.apply import apply_plan, current_plan
 from surgeon.surgery.branches import mix_branches
 from surgeon.surgery.inserting import units_of
@@ -34,7 +35,7 @@ from surgeon.training.recipe import Recipe
 NORMS = (SurgicalNorm, BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
-def fit_to_data(loaded: LoadedModel, train: ImageSet, seed: int) -> LoadedModel:
+def fit_to_data(loaded: LoadedModel, train: ImageSet, seed: int, problem: Problem = CLASSIFICATION) -> LoadedModel:
     """The network with outputs for the classes of what it is to learn from, and with as many channels.
 
     A network for images that is to learn from clips gets a first convolution for their spectrograms: its filters summed
@@ -42,28 +43,28 @@ def fit_to_data(loaded: LoadedModel, train: ImageSet, seed: int) -> LoadedModel:
     """
     stated = loaded.origin.preprocessing
     if train.medium is Medium.SOUND and (stated is None or stated.medium is Medium.IMAGE):
-        loaded = _fit(loaded, {"num_classes": len(train.class_names), "in_chans": 1}, seed)
+        loaded = _fit(loaded, {"num_classes": len(train.class_names), "in_chans": 1}, seed, problem)
         heard = preprocessing_for(train)
         return replace(loaded, origin=loaded.origin.model_copy(update={"preprocessing": heard}))
     if stated is not None:
         check_medium(train, stated, loaded.name)
-    return fit_to_classes(loaded, len(train.class_names), seed)
+    return fit_to_classes(loaded, len(train.class_names), seed, problem)
 
 
-def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
+def fit_to_classes(loaded: LoadedModel, classes: int, seed: int, problem: Problem = CLASSIFICATION) -> LoadedModel:
     """The network with outputs for so many classes: a new head if it has another number of them.
 
     A network without trained weights is drawn anew, so that the seed decides about all of it.
     """
-    return _fit(loaded, {"num_classes": classes}, seed)
+    return _fit(loaded, {"num_classes": classes}, seed, problem)
 
 
-def _fit(loaded: LoadedModel, arguments: dict[str, int], seed: int) -> LoadedModel:
+def _fit(loaded: LoadedModel, arguments: dict[str, int], seed: int, problem: Problem) -> LoadedModel:
     source = loaded.origin.source
     if source is None:
         raise SurgeonError(f"Only your code can build {loaded.name!r}, so its head cannot be replaced.")
     untrained = _is_untrained(loaded, source)
-    if arguments == {"num_classes": _outputs(loaded)} and not untrained:
+    if arguments == {"num_classes": _outputs(loaded, problem)} and not untrained:
         return loaded
     source = source.model_copy(update={"arguments": {**source.arguments, **arguments}})
     weights = loaded.origin.weights
@@ -87,13 +88,21 @@ def _is_untrained(loaded: LoadedModel, source: ModelSource) -> bool:
     return all(torch.equal(tensor, mine[name]) for name, tensor in drawn(source).state_dict().items())
 
 
-def _outputs(loaded: LoadedModel) -> int:
-    inputs = example_inputs(loaded.origin, examples=1)
+def _outputs(loaded: LoadedModel, problem: Problem) -> int:
+    inputs = example_inputs(loaded.origin, examples=1) or ()
     with torch.inference_mode():
-        logits = loaded.model.eval()(*(inputs or ()))
-    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
-        raise SurgeonError(f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned.")
-    return logits.shape[1]
+        answer = loaded.model.eval()(*inputs)
+    try:
+        return problem.logits(answer, inputs[0]).shape[1]
+    except (SurgeonError, IndexError, AttributeError, RuntimeError) as error:
+        reason = (
+            f" ({error.message.rstrip('.')})"
+            if isinstance(error, SurgeonError) and problem is not CLASSIFICATION
+            else ""
+        )
+        raise SurgeonError(
+            f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned{reason}."
+        ) from error
 
 
 def check_input_size(loaded: LoadedModel) -> None:
@@ -143,6 +152,8 @@ def change_one_bit(model: nn.Module, seed: int) -> None:
 
 def head_of(model: nn.Module) -> list[nn.Module]:
     """What makes classes of features: all that timm names (some networks have two), or the last layer with weights."""
+    if (of_masks := SEGMENTATION.heads(model)) is not None:
+        return of_masks
     found = [head for head in _named_by_timm(model) if any(True for _ in head.parameters())]
     if found:
         return found

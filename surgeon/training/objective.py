@@ -14,6 +14,13 @@ from torch import Tensor, nn
 from surgeon.layers.router import Branch
 from surgeon.layers.units import TrainingUnit, training_units
 from surgeon.losses.base import Asked, Copy, Predicted, Predictions, wide
+from surgeon.problems.segmentation import (
+    AUXILIARY_WEIGHT,
+    auxiliary_outputs,
+    labelled_pixels,
+    main_output,
+    upsampled,
+)
 from surgeon.surgery.branches import branch
 from surgeon.training.copies import Copies, keep_apart
 
@@ -26,7 +33,7 @@ class Given:
 
     Args:
         images: Normalised, one tensor for each copy that is decoded.
-        labels: Class numbers.
+        labels: Class numbers, or masks (N, H, W).
         indices: Of the images in their data set.
         unlabelled: Other images, without labels: one tensor for each copy of them.
     """
@@ -75,6 +82,8 @@ class Objective:
     classes: int
 
     def __call__(self, network: Network, given: Given, draws: Draws) -> Outcome:
+        if given.labels.dim() == 3:
+            return self._of_masks(network, given, draws)
         made = self._made(given, draws)
         images = [made[copy].images for copy in self.copies.seen]
         goals = [made[copy].targets for copy in self.copies.seen]
@@ -93,6 +102,27 @@ class Objective:
         correct = (counted.logits.argmax(1) == counted.targets.argmax(1)).sum()
         shares = {name: share for term in self.terms for name, share in term.observe(predictions).items()}
         return Outcome(total(self.terms, predictions), correct, len(counted.logits), shares)
+
+    def _of_masks(self, network: Network, given: Given, draws: Draws) -> Outcome:
+        """Every pixel with a class is an example. Auxiliary heads count with a weight of their own."""
+        (images,), (augmentation,) = given.images, self.copies.augmentations.values()
+        images, _ = augmentation.of_batch(images, torch.empty(len(images), 0), draws.generator)
+        self._choose_partners([], len(images), draws.generator)
+        answer = network(images)
+        heads = [(main_output(answer, len(images)), 1.0)]
+        heads += [(logits, AUXILIARY_WEIGHT) for logits in auxiliary_outputs(answer)]
+        loss, outcomes = torch.zeros((), device=images.device), []
+        for output, weight in heads:
+            logits, targets = labelled_pixels(wide(upsampled(output, images)), given.labels)
+            outcomes.append((logits, targets))
+            if len(logits):  # not void everywhere
+                predictions = Predictions({Copy.WEAK: Predicted(logits, targets)}, (Copy.WEAK,))
+                loss = loss + weight * total(self.terms, predictions)
+            else:
+                loss = loss + 0 * output.sum()
+        logits, targets = outcomes[0]
+        correct = (logits.argmax(1) == targets.argmax(1)).sum()
+        return Outcome(loss, correct, len(logits))
 
     def _made(self, given: Given, draws: Draws) -> dict[Copy, _Made]:
         """Every copy that the network will see, with its targets; and the weak one, if others are made of it."""

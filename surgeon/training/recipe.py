@@ -113,7 +113,7 @@ class Recipe(BaseModel):
 
     validate_every: int = key(1, "Epochs between two looks at the validation images.", ge=1)
     sweep: Values | None = key("0:0.2:21", "Values of alpha to try on the validation images afterwards; null: none.")
-    sweep_metric: Metric = key("accuracy", "By which alpha and lambda are chosen.")
+    sweep_metric: Metric | None = key(None, "By which alpha and lambda are chosen; default: accuracy, of masks iou.")
     tta: Views | None = key(None, "Views of each test image. See `surgeon ls views`.")
 
     @field_validator("*", mode="before")

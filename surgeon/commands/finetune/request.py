@@ -15,7 +15,7 @@ from surgeon.training.tracking import check_tracker
 
 RECIPE, RUN, LOGITS, PICTURE = "recipe.yaml", "run.json", "test-logits.safetensors", "curves.png"
 CHECKPOINT, SNAPSHOTS, SWEEPS = "checkpoint", "snapshots", {"alpha": "sweep-alpha", "lambda": "sweep-lambda"}
-FITTED = ("augment", "batch_size", "input_size", "norm_weight_decay")
+FITTED = ("augment", "batch_size", "input_size", "norm_weight_decay", "sweep_metric")
 """Keys of a recipe that the network and the images decide, unless it does; the run's own has what came of it."""
 MAY_CHANGE = ("lr",)
 """Keys that an unfinished run may go on with another value of: a loss that is no number wants a smaller rate."""

@@ -37,12 +37,12 @@ from surgeon.data.loaders import Batches, batches, usable_cores
 from surgeon.losses.base import ask
 from surgeon.measuring.choosing import VALIDATION
 from surgeon.measuring.engine import measure
-from surgeon.measuring.inference import InferenceSettings, images_at_once
-from surgeon.measuring.keeping import only_scores
+from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Metrics, summarise
 from surgeon.models.history import FineTuned, Images, Snapshot
 from surgeon.models.sources import LoadedModel
+from surgeon.problems import problem_of
 from surgeon.report.folder import PAGE, RESULT
 from surgeon.results.steps import data_set, figures_of, images_of
 from surgeon.surgery.proof import state_sha256
@@ -58,6 +58,9 @@ from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
 from surgeon.training.unlabelled import SAME, Unlabelled
 
+MASKS_BATCH = 8
+LARGEST_TRAINED = 256
+"""Of the shorter side of images with masks, unless somebody says otherwise: larger ones take hours without a GPU."""
 DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 MOST_RUN_BYTES = 1 << 20
 SUMMED = "The network took images; its first convolution now takes spectrograms: its filters were summed over colours."
@@ -80,14 +83,15 @@ class Run:
         self.unlabelled = unlabelled
         self.device = pick_device(request.inference.device)
         self.precision = usable_precision(Precision(request.recipe.precision), self.device)
-        self.batch_size = request.recipe.batch_size or default_batch(len(splits.train))
+        self.problem = problem_of(loaded.origin, splits.train, request.inference.problem)
+        self.batch_size = request.recipe.batch_size or self._default_batch()
         check_training_images(splits.train, self.batch_size, request.inference.limit)
         _check_division(self.batch_size, processes.count, request.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
-        self.loaded = network.fit_to_data(loaded, splits.train, request.recipe.seed_of_weights)
+        self.loaded = network.fit_to_data(loaded, splits.train, request.recipe.seed_of_weights, self.problem)
         self.preprocessing = replace(request.inference.images, input_size=request.recipe.input_size).applied_to(
-            self.loaded.origin.preprocessing, loaded.name
+            self.loaded.origin.preprocessing, loaded.name, self.problem, splits.train, LARGEST_TRAINED
         )
         self.hears_first = self.loaded.medium is not loaded.medium
         names = splits.train.class_names if splits.train.names_known else None
@@ -96,12 +100,14 @@ class Run:
         if request.recipe.input_size is not None or self.hears_first:
             network.check_input_size(self.loaded)
         network.apply_rewrites(self.loaded, request.recipe)
+        self.problem.check_network(self.loaded)
         network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
         if request.recipe.one_bit is not None:
             network.change_one_bit(self.loaded.model, request.recipe.one_bit)
         network.choose_what_learns(self.loaded.model, request.recipe)
         self.recipe = self._fitted(request.recipe)
-        self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches)
+        masks = splits.train.masks is not None
+        self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches, masks=masks)
         self.feed = Feed(
             splits.train,
             self.batch_size,
@@ -113,14 +119,18 @@ class Run:
         )
         self.feed.check()
 
+    def _default_batch(self) -> int:
+        batch = default_batch(len(self.splits.train))
+        return batch if self.splits.train.masks is None else min(batch, MASKS_BATCH)
+
     def _fitted(self, recipe: Recipe) -> Recipe:
         """The recipe with what the network and the images decide."""
-        _, height, width = self.preprocessing.input_size
         decays = recipe.norm_weight_decay
         fitted = {
             "augment": recipe.augment or network.branch_augments(self.loaded.model)[:1],
             "batch_size": self.batch_size,
-            "input_size": height if height == width else None,
+            "input_size": self.problem.side(self.preprocessing),
+            "sweep_metric": recipe.sweep_metric or self.problem.default_metric,
             "norm_weight_decay": network.has_residual_path(self.loaded) if decays is None else decays,
         }
         return recipe.model_copy(update=fitted)
@@ -237,10 +247,12 @@ class Run:
         """What the run would do, in a few sentences."""
         learning = sum(p.numel() for p in self.loaded.model.parameters() if p.requires_grad)
         test = "no" if self.splits.test is None else f"{len(self.splits.test):,}"
+        size = "x".join(map(str, self.preprocessing.input_size[1:]))
+        masks = f" Segmentation at {size} pixels." if self.splits.train.masks is not None else ""
         return (
             f"{count(self.recipe.epochs, 'epoch')} of {count(self.feed.steps_per_epoch, 'step')}, "
             f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} training, "
-            f"{len(self.splits.validation):,} validation and {test} test {self.medium.noun}s. "
+            f"{len(self.splits.validation):,} validation and {test} test {self.medium.noun}s.{masks} "
             f"{' '.join((*self.remarks, self.untrained_branch))}"
         ).rstrip()
 
@@ -264,7 +276,8 @@ class Run:
 
     def _validation_batches(self, skip_bad: bool) -> Batches:
         images, workers = self.splits.validation, self.request.inference.workers
-        return batches(images, self.preprocessing, images_at_once(self.preprocessing.input_size), workers, skip_bad)
+        at_once = self.problem.images_at_once(self.preprocessing.input_size)
+        return batches(images, self.preprocessing, at_once, workers, skip_bad, transform=self.problem.transform)
 
     def unreadable_validation(self) -> tuple[str, ...]:
         """The validation images that are left out; a resumed run may not have met them itself."""
@@ -274,10 +287,10 @@ class Run:
 
     def validate(self, model: nn.Module) -> Metrics:
         """Measure a network on the validation images."""
-        variant = Variant(model, InferenceSettings(self.device, self.precision))
+        variant = Variant(model, InferenceSettings(self.device, self.precision, problem=self.problem))
         samples = self._validation_batches(self.request.inference.skip_bad)
         return summarise(
-            measure({VALIDATION: variant}, samples, only_scores, processes=self.processes).kept[VALIDATION]
+            measure({VALIDATION: variant}, samples, self.problem.keep, processes=self.processes).kept[VALIDATION]
         )
 
     def _snapshot(self, model: nn.Module, number: int) -> None:

@@ -28,8 +28,9 @@ def predict(
     top: int = 5,
     *,
     tta: str | None = None,
+    output: str | Path | None = None,
 ) -> Prediction:
-    """The most probable classes of images, with the preprocessing that the network states.
+    """The most probable classes of images, or masks as files, with the preprocessing that the network states.
 
     The network itself is left as it is; its alpha, branches and temperature are those that it has.
 
@@ -39,6 +40,7 @@ def predict(
             paths of clips or of folders.
         top: How many classes to tell of each image.
         tta: Test-time views, as after `--tta`.
+        output: A new folder for the masks of a network that segments; default: `masks`.
 
     Examples:
         >>> found = surgeon.predict(surgeon.load("out/resnet18"), ["cat.jpg", "holiday"])
@@ -55,4 +57,4 @@ def predict(
         )
     given = from_python(images, loaded.medium)
     request = InferenceRequest(data=NAME, labelled=False, tta=tta, device=str(InferenceSettings.of(network).device))
-    return run_prediction(loaded, given, request, say_nothing, top=top)
+    return run_prediction(loaded, given, request, say_nothing, top=top, folder=None if output is None else Path(output))

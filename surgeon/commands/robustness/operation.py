@@ -95,7 +95,7 @@ def run_robustness(loaded: Sequence[LoadedModel], request: RobustnessRequest, pr
     if (folder := request.output) is not None:
         used = list(corrupted.parts.values()) if corrupted is not None else [images]
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, networks, columns, used))
-    books = Books(processes, journal, progress, counted="prediction")
+    books = Books(processes, journal, progress, counted="prediction", keep=networks[0].problem.keep)
     if corrupted is not None:
         scores = _measure_corrupted(books, networks, corrupted, columns)
     else:

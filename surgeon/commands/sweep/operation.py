@@ -62,7 +62,8 @@ class SweepRequest:
     second: Swept | None = None
     """What else to sweep, every value with every other."""
     mix_logits: bool = False
-    metric: str = "accuracy"
+    metric: str | None = None
+    """None is what the problem is usually judged by."""
     method: Method | None = None
     """None is a grid where that is cheap, otherwise a race."""
     confirm: bool = False
@@ -101,6 +102,10 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     make_sweepable(loaded, request.axes, request.layers)
     before = settings_of(loaded.model)
     task = prepare(loaded, request.inference, choosing)
+    request = replace(request, metric=request.metric or task.problem.default_metric)
+    assert request.metric is not None
+    if not metrics[request.metric].applies_to_masks(task.image_set.masks is not None):
+        raise SurgeonError(f"--metric {request.metric} has no value for {task.problem.name}.", "Choose another one.")
     axes = axes_but_the_prior(task.model, request.axes, request.mix_logits)
     choose_under, confirm_under = parted(ask(request.under), confirming is not None)
     if request.under and not choose_under:
