@@ -18,7 +18,7 @@ from surgeon.training.splits import Splits
 
 SAME = "same"
 """In place of a DATA: the training images of the labelled data, all of them, without their labels."""
-MOST_COMPARED = 200_000
+MOST_COMPARED = 100_000
 """So many images are read to find those that are in two sets; more would take too long."""
 
 
