@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -70,6 +70,12 @@ class Preprocessing(Record):
     crop_pct: Annotated[float, Field(gt=0, le=100)] = 1.0
     sound: Spectrogram | None = None
     """What is made of clips, for a network that takes sound; mean and standard deviation are of this."""
+
+    @model_validator(mode="after")
+    def _of_one_channel(self) -> Self:
+        if self.sound is not None and (self.input_size[0], len(self.mean), len(self.std)) != (1, 1, 1):
+            raise ValueError("a spectrogram has one channel")
+        return self
 
     @property
     def medium(self) -> Medium:
