@@ -26,12 +26,18 @@ class Weights:
     """Which weights a model gets."""
 
     weights: options.Weights = None
+    rename: options.Rename = None
+    match: options.Match = None
     pretrained: options.Pretrained = True
 
-    def load(self, model: str) -> LoadedModel:
+    def load(self, model: str, tells_names: bool = True) -> LoadedModel:
         from surgeon import checkpoint
 
-        return checkpoint.open_model(model, **asdict(self))
+        loaded = checkpoint.open_model(model, **(asdict(self) | {"rename": tuple(self.rename or ())}))
+        if tells_names and (self.rename or self.match):
+            for remark in loaded.origin.notes:
+                output.note(remark)
+        return loaded
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,9 @@ class Opening(Weights):
 
     num_classes: options.NumClasses = None
 
-    def open(self, model: str) -> LoadedModel:
+    def open(self, model: str, tells_names: bool = True) -> LoadedModel:
         with output.working(f"Opening {model}…"):
-            return self.load(model)
+            return self.load(model, tells_names)
 
 
 @dataclass(frozen=True)

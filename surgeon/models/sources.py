@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Annotated, Any, Literal, cast
@@ -16,10 +18,10 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
 from surgeon.core.reading import shortened
+from surgeon.models.adopting import adopted
 from surgeon.models.allocation import bounded_by
 from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
-from surgeon.models.fitting import load_into, other_class_count
 from surgeon.models.history import History, Step
 from surgeon.models.hub import (
     NoWeightsError,
@@ -30,8 +32,8 @@ from surgeon.models.hub import (
     timm_refusal,
 )
 from surgeon.models.names import architecture_names, check_model_name
+from surgeon.models.renaming import AS_NAMED, Naming
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
-from surgeon.models.weights import read_weights
 
 DRAWN_WITH = 0
 """The seed of random weights, which are the same in every run."""
@@ -116,24 +118,28 @@ def note_on(model: nn.Module, step: Step) -> None:
 
 
 def load_model(
-    name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None
+    name: str,
+    *,
+    weights: Path | None = None,
+    pretrained: bool = True,
+    num_classes: int | None = None,
+    naming: Naming = AS_NAMED,
 ) -> LoadedModel:
     """Build the named network with its pretrained weights, with those of a file, or with random ones.
 
     It has as many classes as the file, unless another number is asked for.
     """
-    from_file = read_weights(weights) if weights is not None else None
-    pretrained = pretrained and from_file is None
-    loaded = _built(name, pretrained, num_classes)
-    if from_file is not None:
-        notes = (*loaded.origin.notes, *from_file.notes)
-        if num_classes is None and (found := other_class_count(loaded.model, from_file)) is not None:
-            with bounded_by(from_file.path.stat().st_size):
-                loaded = _built(name, pretrained, found)
-            notes = (*notes, f"built for the {found} classes of the file")
-        load_into(loaded.model, from_file)
-        taken = BaseWeights(origin=local_name(from_file.path.name), sha256=from_file.sha256)
-        loaded.origin = loaded.origin.model_copy(update={"weights": taken, "notes": notes})
+    given = adopted(weights, naming)
+    loaded = _built(name, pretrained and given is None, num_classes)
+    if given is not None:
+        if num_classes is None and (found := given.other_class_count(loaded.model)) is not None:
+            with bounded_by(given.file.path.stat().st_size):
+                loaded = _built(name, False, found)
+            given = given.noting(f"built for the {found} classes of the file")
+        given = given.filling(loaded.model, partial(example_inputs, loaded.origin))
+        taken = BaseWeights(origin=local_name(given.file.path.name), sha256=given.file.sha256)
+        loaded.origin = loaded.origin.model_copy(update={"weights": taken, "notes": given.file.notes})
+        loaded.origin = loaded.origin.after(*given.steps)
     loaded.model.eval()
     loaded.model.origin = loaded.origin  # type: ignore[assignment]
     return loaded
@@ -282,7 +288,8 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
             "Pass --weights FILE, or --no-pretrained for random ones.",
         )
     keywords = dict(arguments)
-    if "weights_backbone" in _parameters(models.get_model_builder(architecture)):
+    builder = inspect.unwrap(models.get_model_builder(architecture))
+    if "weights_backbone" in inspect.signature(builder).parameters:
         keywords["weights_backbone"] = None
     try:
         model = models.get_model(architecture, weights="DEFAULT" if pretrained else None, **keywords)
@@ -302,12 +309,6 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
             weights=BaseWeights(origin=f"torchvision:{best}" if pretrained else "random"),
         ),
     )
-
-
-def _parameters(function: Callable[..., Any]) -> list[str]:
-    import inspect
-
-    return list(inspect.signature(inspect.unwrap(function)).parameters)
 
 
 def _torchvision_preprocessing(weights: Any) -> Preprocessing | None:
