@@ -71,9 +71,11 @@ class TrainingImages(AnyImages):
 
     def request(self, data: str) -> InferenceRequest:
         """What has to be opened."""
+        from surgeon.data.opening import check_data
         from surgeon.measuring.preparation import InferenceRequest
 
         given = asdict(self)
+        check_data(data)
         given.pop("input_size")  # part of the recipe
         return InferenceRequest(data=data, **given)
 
@@ -114,6 +116,9 @@ class InferenceImages(AnyImages):
 
     def request(self, data: str, tta: str | None = None, merge: str = "logits") -> InferenceRequest:
         """What has to be predicted, checked."""
+        from surgeon.data.opening import check_data
+
+        check_data(data)  # before weights are downloaded
         return _inference_request(asdict(self) | {"where": tuple(self.where or ())}, data, tta, merge)
 
 
