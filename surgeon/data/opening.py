@@ -114,6 +114,25 @@ def _open_union(spec: str, split: str | None, columns: Columns) -> ImageSet:
     return union_of(parts) if columns.labelled else unlabelled_union_of(parts)
 
 
+def check_data(spec: str) -> None:
+    """Refuse a DATA that names nothing, before anything is downloaded or opened."""
+    if spec.startswith(UNION):
+        for part in parts_of(spec):
+            check_data(part)
+        return
+    elsewhere = is_known(spec) or spec.startswith((IMAGENET_A, IMAGENET_C))
+    if not elsewhere and not Path(spec).expanduser().exists():
+        raise _no_such_data(spec)
+
+
+def _no_such_data(spec: str) -> SurgeonError:
+    known = ["digits", *PRESETS]
+    return SurgeonError(
+        f"There is no data {spec!r}: no such file or folder, and no known data set of that name.",
+        did_you_mean(spec, known) or f"Known: {listing(known, limit=len(known))}; hf:owner/name for the hub.",
+    )
+
+
 def _refuse_conditions(where: Sequence[str], name: str) -> None:
     if where:
         raise SurgeonError(
@@ -134,11 +153,7 @@ def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
     if path.is_file():
         raise SurgeonError(f"The file {str(path)!r} is not a Parquet file.", "Give a .parquet file or a folder.")
     if not path.is_dir():
-        known = ["digits", *PRESETS]
-        raise SurgeonError(
-            f"There is no data {str(path)!r}: no such file or folder, and no known data set of that name.",
-            did_you_mean(str(path), known) or f"Known: {listing(known, limit=len(known))}; hf:owner/name for the hub.",
-        )
+        raise _no_such_data(str(path))
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         return with_names_beside(_open_saved(path, split, columns), path)
     if _holds_parquet(path):

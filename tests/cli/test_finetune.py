@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -133,7 +134,8 @@ def test_a_stopped_run_ends_with_the_same_weights(
     assert not (run / "checkpoint").exists()
     if name == "SIGINT":
         assert stopped.stderr.endswith(
-            f"Interrupted; {run} has the state, and the same command with --resume goes on.\n"
+            f"Interrupted; {run} has the state of the run. This goes on:\n"
+            f"surgeon {shlex.join(map(str, QUICK))} -o {run} --resume\n"
         )
     done(*QUICK, "-o", run, "--resume")
     assert same(weights(run), weights(uninterrupted))
