@@ -252,7 +252,7 @@ def interval_of_ratio(runs: Runs, reference: Runs, measure: Measure, tail: float
     """The interval of the ratio for other runs; None for too few of them, or where some do not differ.
 
     Runs at the same place of both belong together: they share a seed, and may even be the same networks. For means over
-    pairs they are left out together; standard deviations are compared as paired ones (E. Pitman, 1939; W. Morgan, 1939).
+    pairs they are left out together; standard deviations are compared as paired ones (Pitman, 1939; Morgan, 1939).
 
     Args:
         runs: As many as the reference has.
