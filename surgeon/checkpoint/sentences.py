@@ -20,6 +20,7 @@ from surgeon.models.history import (
     Images,
     Merged,
     Recalibrated,
+    Renamed,
     Saved,
     Step,
     Swept,
@@ -37,6 +38,8 @@ def _texts(step: Step) -> tuple[str, ...]:
     match step:
         case Earlier() | Saved():
             return step.findings
+        case Renamed():
+            return (_renamed(step),)
         case Converted():
             return (_converted(step),)
         case FineTuned():
@@ -56,6 +59,19 @@ def _texts(step: Step) -> tuple[str, ...]:
         case Exported():
             folded = f", with {count(step.folded, 'BatchNorm layer')} folded into convolutions" if step.folded else ""
             return (f"Exported to {step.target}{folded}.",)
+
+
+def _renamed(step: Renamed) -> str:
+    parts = [f"Tensors of the weights file renamed by {listing(step.rules)}."] if step.rules else []
+    if step.layers:
+        parts.append(f"{count(len(step.layers), 'layer')} of the weights file matched by order and shape.")
+        parts.append(
+            f"Stored means agree with what reaches the layer in {step.checked} of "
+            f"{count(step.norms, 'BatchNorm layer')}."
+            if step.checked
+            else "No statistics could confirm the order."
+        )
+    return " ".join(parts)
 
 
 def _converted(step: Converted) -> str:

@@ -189,7 +189,9 @@ def finetune(
         "input_size": images.input_size,
     }  # fmt: skip
     settings = load_recipe(
-        recipe, {key: value for key, value in given.items() if value not in (None, [])} | _changes(changes or [])
+        recipe,
+        {key: value for key, value in given.items() if value not in (None, [])} | _changes(changes or []),
+        output.note,
     )
     options.check_under(under, max_clean_loss)
     check_model_name(model)

@@ -26,12 +26,18 @@ class Weights:
     """Which weights a model gets."""
 
     weights: options.Weights = None
+    rename: options.Rename = None
+    match: options.Match = None
     pretrained: options.Pretrained = True
 
-    def load(self, model: str) -> LoadedModel:
+    def load(self, model: str, tells_names: bool = True) -> LoadedModel:
         from surgeon import checkpoint
 
-        return checkpoint.open_model(model, **asdict(self))
+        loaded = checkpoint.open_model(model, **(asdict(self) | {"rename": tuple(self.rename or ())}))
+        if tells_names and (self.rename or self.match):
+            for remark in loaded.origin.notes:
+                output.note(remark)
+        return loaded
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,9 @@ class Opening(Weights):
 
     num_classes: options.NumClasses = None
 
-    def open(self, model: str) -> LoadedModel:
+    def open(self, model: str, tells_names: bool = True) -> LoadedModel:
         with output.working(f"Opening {model}…"):
-            return self.load(model)
+            return self.load(model, tells_names)
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,10 @@ class TrainingImages(AnyImages):
 
     def request(self, data: str) -> InferenceRequest:
         """What has to be opened."""
+        from surgeon.data.opening import check_data
         from surgeon.measuring.preparation import InferenceRequest
 
+        check_data(data)
         given = self._given
         given.pop("input_size")  # part of the recipe
         return InferenceRequest(data=data, **given)
@@ -114,6 +122,9 @@ class InferenceImages(AnyImages):
 
     def request(self, data: str, tta: str | None = None, merge: str = "logits") -> InferenceRequest:
         """What has to be predicted, checked."""
+        from surgeon.data.opening import check_data
+
+        check_data(data)  # before weights are downloaded
         return _inference_request(self._given, data, tta, merge)
 
 

@@ -64,9 +64,12 @@ def inspect(
             "--split, --limit, --where and -o say which images to take and where to report, but there is no --data."
         )
     with loading():
+        from surgeon.data.opening import check_data
         from surgeon.models.sources import example_inputs
         from surgeon.surgery.branches import prediction_by
         from surgeon.surgery.inspect import inspect_model
+    if data is not None:
+        check_data(data)
     loaded = opening.open(model)
     with output.working("Tracing the paths to the output…"):
         inspection = inspect_model(loaded.model, loaded.name, example_inputs(loaded.origin, examples=1))

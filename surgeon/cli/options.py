@@ -23,6 +23,20 @@ Weights = Annotated[
     Path | None,
     typer.Option("--weights", "-w", metavar="FILE", help="Local weights: .safetensors, .pth, .th, .pt, .ckpt or .bin."),
 ]
+Rename = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rename",
+        metavar="PATTERN=REPLACEMENT",
+        help="Regular expression for names in the weights file, 'stage_(\\d+)=layer\\1'; repeatable, in order.",
+    ),
+]
+Match = Annotated[
+    str | None,
+    typer.Option(
+        "--match", metavar="shapes", help="Match the layers of the weights file by order and shape, not by name."
+    ),
+]
 Pretrained = Annotated[
     bool,
     typer.Option("--pretrained/--no-pretrained", help="Pretrained weights, or random ones (the same each run)."),
@@ -61,7 +75,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="COLUMN=VALUE",
-        help="Only the rows of a table with this value; != for others, * for anything; may be repeated.",
+        help="Only the rows of a table with this value; != for others, * for anything; repeatable.",
     ),
 ]
 Problem = Annotated[

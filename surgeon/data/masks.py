@@ -17,7 +17,7 @@ from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.core.reading import parse_json, read_bounded
 
 if TYPE_CHECKING:
-    from surgeon.data.images import EncodedImages
+    from surgeon.data.images import EncodedImages, ImageSet
 
 Mask = npt.NDArray[np.int64]
 
@@ -124,6 +124,13 @@ def class_names_beside(folder: Path | None, name: str) -> tuple[str, ...] | None
     if folder is not None and (path := folder / LABELS_FILE).is_file():
         return _checked(_by_number(path), path)
     return KNOWN_SETS.get(name.lower())
+
+
+def with_names_beside(images: ImageSet, folder: Path) -> ImageSet:
+    """Images whose masks are of classes with names, if these are known."""
+    if images.masks is None or (names := class_names_beside(folder, images.name)) is None:
+        return images
+    return images.with_classes(names, known=True)
 
 
 def _by_number(path: Path) -> tuple[str, ...]:

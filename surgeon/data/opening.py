@@ -25,7 +25,7 @@ from surgeon.data.folders import (
     subfolders,
 )
 from surgeon.data.images import ImageSet, PixelArrays
-from surgeon.data.masks import class_names_beside
+from surgeon.data.masks import with_names_beside
 from surgeon.data.named_splits import VALIDATION_NAMES, WHOLE, choose_split
 from surgeon.data.presets import PRESETS, Preset
 from surgeon.data.tables import CLASSIFICATION, SEGMENTATION, Columns, column_values, image_set, parquet_values
@@ -114,6 +114,25 @@ def _open_union(spec: str, split: str | None, columns: Columns) -> ImageSet:
     return union_of(parts) if columns.labelled else unlabelled_union_of(parts)
 
 
+def check_data(spec: str) -> None:
+    """Refuse a DATA that names nothing, before anything is downloaded or opened."""
+    if spec.startswith(UNION):
+        for part in parts_of(spec):
+            check_data(part)
+        return
+    elsewhere = is_known(spec) or spec.startswith((IMAGENET_A, IMAGENET_C))
+    if not elsewhere and not Path(spec).expanduser().exists():
+        raise _no_such_data(spec)
+
+
+def _no_such_data(spec: str) -> SurgeonError:
+    known = ["digits", *PRESETS]
+    return SurgeonError(
+        f"There is no data {spec!r}: no such file or folder, and no known data set of that name.",
+        did_you_mean(spec, known) or f"Known: {listing(known, limit=len(known))}; hf:owner/name for the hub.",
+    )
+
+
 def _refuse_conditions(where: Sequence[str], name: str) -> None:
     if where:
         raise SurgeonError(
@@ -130,30 +149,19 @@ def is_known(spec: str) -> bool:
 
 def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
     if path.is_file() and path.suffix == ".parquet":
-        return _named(_open_parquet_file(path, split, columns), path.parent)
+        return with_names_beside(_open_parquet_file(path, split, columns), path.parent)
     if path.is_file():
         raise SurgeonError(f"The file {str(path)!r} is not a Parquet file.", "Give a .parquet file or a folder.")
     if not path.is_dir():
-        known = ["digits", *PRESETS]
-        raise SurgeonError(
-            f"There is no data {str(path)!r}: no such file or folder, and no known data set of that name.",
-            did_you_mean(str(path), known) or f"Known: {listing(known, limit=len(known))}; hf:owner/name for the hub.",
-        )
+        raise _no_such_data(str(path))
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
-        return _named(_open_saved(path, split, columns), path)
+        return with_names_beside(_open_saved(path, split, columns), path)
     if _holds_parquet(path):
-        return _named(_open_layout(path, None, folder_name(path), split, columns), path)
+        return with_names_beside(_open_layout(path, None, folder_name(path), split, columns), path)
     _refuse_conditions(columns.where, str(path))
     if columns.labelled and columns.problem != CLASSIFICATION and holds_masks(path):
-        return _named(open_masked_folder(path, split, columns.void), path)
+        return with_names_beside(open_masked_folder(path, split, columns.void), path)
     return open_folder(path, split) if columns.labelled else open_unlabelled_folder(path, split)
-
-
-def _named(images: ImageSet, folder: Path) -> ImageSet:
-    """Images whose masks are of classes with names, if these are known."""
-    if images.masks is None or (names := class_names_beside(folder, images.name)) is None:
-        return images
-    return images.with_classes(names, known=True)
 
 
 # Digits -----------------------------------------------------------------------------

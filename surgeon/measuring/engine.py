@@ -36,10 +36,11 @@ def evaluate(model: nn.Module, batches: Iterable[Any], *, score: ScoreFunction |
 
     Args:
         model: A network that answers with one row of logits per image: as a tensor, as the `.logits` of a Hugging Face
-            output, or in a dictionary or tuple. If labels are masks, with scores of every class for each pixel: a tensor
-            (N, classes, height, width), or the `out` of torchvision's dictionaries. With `score`, any network.
+            output, or in a dictionary or tuple. If labels are masks, with scores of every class for each pixel: a
+            tensor (N, classes, height, width), or the `out` of torchvision's dictionaries. With `score`, any network.
         batches: Such as a DataLoader: images as one tensor, preprocessed as the network expects them, and one class
-            number, one-hot row or mask (of whole numbers; 255 and negative ones are void) per image; or dictionaries with "image" (or "pixel_values", "input") and "label".
+            number, one-hot row or mask (of whole numbers; 255 and negative ones are void) per image; or dictionaries
+            with "image" (or "pixel_values", "input") and "label".
             With `score`, images may also be a list, and targets anything.
         score: A function of the network's answer and the targets of a batch, both on the CPU, that returns one number
             per sample, the higher the better. The result then has its mean and 95% interval: `score`, `score_low` and

@@ -1,4 +1,4 @@
-"""What lies behind the figures of predicted masks: classes, confusions, calibration, and some of the masks themselves."""
+"""What lies behind the figures of predicted masks: classes, confusions, calibration, and some of the masks."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class Scores:
             self._images = larger
 
     def _check(self, logits: Tensor, labels: Tensor, indices: NDArray[np.int64]) -> None:
-        if logits.dim() != 2 or not len(logits) == len(labels) == len(indices):
+        if logits.dim() != 2 or labels.dim() != 1 or not len(logits) == len(labels) == len(indices):
             raise SurgeonError(
                 f"Logits of shape {tuple(logits.shape)} do not fit {len(labels)} labels and {len(indices)} indices.",
                 "Logits must be images x classes, with one label and one index per image.",

@@ -2,8 +2,8 @@
 
 The IoU of a class is the number of pixels that are of it and were taken for it, over those that are of it or were taken
 for it, counted over all images together (M. Everingham et al., The Pascal Visual Object Classes Challenge, IJCV 2010).
-The mean is over the classes that the images show: a class without a pixel has no IoU, and pixels that were wrongly taken
-for it count against the classes that they are of.
+The mean is over the classes that the images show: a class without a pixel has no IoU, and pixels that were wrongly
+taken for it count against the classes that they are of.
 
 Each figure is a ratio of sums over images, or a mean of some. To first order it changes with an image by
 `(numerator - ratio * denominator) / mean denominator`. So intervals are those of drawing images, not pixels.

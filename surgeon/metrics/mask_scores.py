@@ -220,7 +220,7 @@ class MaskScores(Scores):
         return rows, TemperatureSums.of_sums(places, on_grid, pixels)
 
     def _score(self, row: NDArray[Any], logits: Tensor, mask: Tensor) -> tuple[NDArray[np.float64], int]:
-        """Fill the row of one image; its cross-entropies at all temperatures of the grid, and how many pixels it has."""
+        """Fill the row of one image; its summed cross-entropies at all temperatures, and the number of its pixels."""
         assert self.classes is not None
         assert self._confusion is not None
         classes = self.classes

@@ -73,9 +73,7 @@ def weighted_error(
         right_or_wrong: Whether each error is 0 or 1; those of masks may be anything.
     """
     value, (low, high) = mean_interval(errors @ weights, _imagined(weights) if right_or_wrong else np.zeros(0))
-    if (
-        right_or_wrong and len(weights) == 1 and weights[0] > 0
-    ):  # a plain proportion, with the exact interval that accuracy has elsewhere
+    if right_or_wrong and len(weights) == 1 and weights[0] > 0:
         low, high = (weights[0] * end for end in proportion_interval(int(errors.sum()), len(errors)))
         return value, Interval(float(low), float(high))
     return value, Interval(max(low, weights[weights < 0].sum()), min(high, weights[weights > 0].sum()))

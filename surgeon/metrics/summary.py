@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from surgeon.core.errors import SurgeonError, count
 from surgeon.metrics.base import Metric, metrics
 from surgeon.metrics.interval import Interval, figure_interval
 from surgeon.metrics.own import OWN_METRIC, OwnScores
@@ -74,6 +75,8 @@ def summarise(scores: AnyScores, fitted_on: AnyScores | None = None) -> Metrics:
             score_low=score_low,
             score_high=score_high,
         )
+    if images.of_masks and metrics["accuracy"].of(images).compute(images) is None:
+        raise SurgeonError(f"No pixel of {count(len(scores), 'image')} has a class: all of them are void.")
     low, high = figure_interval(metrics["accuracy"], images)
     return Metrics(
         images=len(scores),

@@ -105,6 +105,16 @@ class Saved(Fact):
     """What its author had to say."""
 
 
+class Renamed(Fact):
+    """The weights came from a file with other names: its layers, and the BatchNorm layers that agree, of how many."""
+
+    kind: Literal["renamed"] = "renamed"
+    rules: Texts = ()
+    layers: Annotated[dict[Name, Name], Field(max_length=100_000)] = {}
+    checked: Count = 0
+    norms: Count = 0
+
+
 class Converted(Fact):
     """Layers were rewritten or units inserted."""
 
@@ -327,6 +337,7 @@ class Exported(Fact):
 Step = Annotated[
     Earlier
     | Saved
+    | Renamed
     | Converted
     | FineTuned
     | Swept

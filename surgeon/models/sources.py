@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
 from surgeon.core.media import Medium
 from surgeon.core.reading import shortened
+from surgeon.models.adopting import adopted
 from surgeon.models.allocation import bounded_by
 from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
 from surgeon.models.channels import COLOURS, with_channels
-from surgeon.models.fitting import load_into, other_class_count
 from surgeon.models.history import History, Step
 from surgeon.models.hub import (
     NoWeightsError,
@@ -32,9 +34,9 @@ from surgeon.models.hub import (
     timm_refusal,
 )
 from surgeon.models.names import architecture_names, check_model_name
+from surgeon.models.renaming import AS_NAMED, Naming
 from surgeon.models.spectrogram import Spectrogram
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
-from surgeon.models.weights import read_weights
 
 AUXILIARY = "aux_classifier."
 """How the weights of an auxiliary head of torchvision's segmentation networks are called."""
@@ -70,6 +72,12 @@ class Preprocessing(Record):
     crop_pct: Annotated[float, Field(gt=0, le=100)] = 1.0
     sound: Spectrogram | None = None
     """What is made of clips, for a network that takes sound; mean and standard deviation are of this."""
+
+    @model_validator(mode="after")
+    def _of_one_channel(self) -> Self:
+        if self.sound is not None and (self.input_size[0], len(self.mean), len(self.std)) != (1, 1, 1):
+            raise ValueError("a spectrogram has one channel")
+        return self
 
     @property
     def medium(self) -> Medium:
@@ -144,25 +152,31 @@ def note_on(model: nn.Module, step: Step) -> None:
 
 
 def load_model(
-    name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None
+    name: str,
+    *,
+    weights: Path | None = None,
+    pretrained: bool = True,
+    num_classes: int | None = None,
+    naming: Naming = AS_NAMED,
 ) -> LoadedModel:
     """Build the named network with its pretrained weights, with those of a file, or with random ones.
 
     It has as many classes as the file, unless another number is asked for.
     """
-    from_file = read_weights(weights) if weights is not None else None
-    pretrained = pretrained and from_file is None
-    auxiliary = from_file is not None and any(key.startswith(AUXILIARY) for key in from_file.state)
-    loaded = _built(name, pretrained, num_classes, auxiliary)
-    if from_file is not None:
-        notes = (*loaded.origin.notes, *from_file.notes)
-        if num_classes is None and (found := other_class_count(loaded.model, from_file)) is not None:
-            with bounded_by(from_file.path.stat().st_size):
-                loaded = _built(name, pretrained, found, auxiliary)
-            notes = (*notes, f"built for the {found} classes of the file")
-        load_into(loaded.model, from_file)
-        taken = BaseWeights(origin=local_name(from_file.path.name), sha256=from_file.sha256)
-        loaded.origin = loaded.origin.model_copy(update={"weights": taken, "notes": notes})
+    given = adopted(weights, naming)
+    auxiliary = given is not None and any(key.startswith(AUXILIARY) for key in given.file.state)
+    loaded = _built(name, pretrained and given is None, num_classes, auxiliary)
+    if given is not None:
+        if num_classes is None and (found := given.other_class_count(loaded.model)) is not None:
+            with bounded_by(given.file.path.stat().st_size):
+                loaded = _built(name, False, found, auxiliary)
+            given = given.noting(f"built for the {found} classes of the file")
+        given = given.filling(loaded.model, partial(example_inputs, loaded.origin))
+        taken = BaseWeights(origin=local_name(given.file.path.name), sha256=given.file.sha256)
+        loaded.origin = loaded.origin.model_copy(
+            update={"weights": taken, "notes": (*loaded.origin.notes, *given.file.notes)}
+        )
+        loaded.origin = loaded.origin.after(*given.steps)
     loaded.model.eval()
     loaded.model.origin = loaded.origin  # type: ignore[assignment]
     return loaded
@@ -317,7 +331,8 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
         )
     keywords = dict(arguments)
     channels = keywords.pop("in_chans", COLOURS)
-    if "weights_backbone" in _parameters(models.get_model_builder(architecture)):
+    builder = inspect.unwrap(models.get_model_builder(architecture))
+    if "weights_backbone" in inspect.signature(builder).parameters:
         keywords["weights_backbone"] = None
     try:
         model = models.get_model(architecture, weights="DEFAULT" if pretrained else None, **keywords)
@@ -340,12 +355,6 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
             weights=BaseWeights(origin=f"torchvision:{best}" if pretrained else "random"),
         ),
     )
-
-
-def _parameters(function: Callable[..., Any]) -> list[str]:
-    import inspect
-
-    return list(inspect.signature(inspect.unwrap(function)).parameters)
 
 
 def _torchvision_preprocessing(weights: Any) -> Preprocessing | None:

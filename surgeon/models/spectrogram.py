@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 RATE, BANDS, WINDOW, HOP = 16_000, 40, 0.025, 0.010
 """Samples a second, mel bands, and in seconds the usual window of speech recognition and its step."""
 FLOOR = 1e-8
 """Added to the power in each band, so that silence has a logarithm: the power of white noise at -86 dB."""
-MOST_SAMPLES = 1 << 22
+MOST_SAMPLES, MOST_VALUES = 1 << 22, 1 << 23
+"""Of a clip, and of its spectrum: a record that somebody made up must not fill the memory."""
 
 
 class Spectrogram(BaseModel):
@@ -33,6 +34,12 @@ class Spectrogram(BaseModel):
     hop: Annotated[int, Field(ge=1, le=1 << 16)] = round(HOP * RATE)
     """From one window to the next, in samples."""
     floor: Annotated[float, Field(gt=0)] = FLOOR
+
+    @model_validator(mode="after")
+    def _of_a_usual_size(self) -> Self:
+        if self.frames * max(self.bands, 1 + self.window // 2) > MOST_VALUES:
+            raise ValueError(f"the spectrum of a clip has more than {MOST_VALUES:,} values")
+        return self
 
     @property
     def frames(self) -> int:

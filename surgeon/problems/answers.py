@@ -19,8 +19,8 @@ def check_logits(logits: Any, images: int) -> None:
     if logits.dim() != 2 or len(logits) != images or logits.shape[1] == 0 or logits.is_complex():
         shape = "x".join(map(str, logits.shape)) or "of a single number"
         raise SurgeonError(
-            f"For {count(images, 'image')} the network answers with {type_of(logits)} of the shape {shape}, not with one "
-            "row of logits per image.",
+            f"For {count(images, 'image')} the network answers with {type_of(logits)} of the shape {shape}, not with "
+            "one row of logits per image.",
             "Wrap it in a module that gives images x classes.",
         )
 

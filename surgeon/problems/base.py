@@ -1,4 +1,4 @@
-"""What a problem is: everything about targets and answers that differs between classifying images and segmenting them."""
+"""What a problem is: all of targets and answers that differs between classifying images and segmenting them."""
 
 from __future__ import annotations
 

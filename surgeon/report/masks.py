@@ -30,7 +30,7 @@ PICTURE, EXAMPLES = "evaluation.png", "masks.png"
 VOID_COLOUR, WRONG, RIGHT = (64, 64, 64), (184, 50, 74), (225, 228, 232)
 GOLDEN = 0.618034
 LEGEND_COLUMNS = 6
-MOST_NAMED = 12
+MOST_NAMED = 6
 """Classes that there is room to name below their bars."""
 
 
@@ -142,8 +142,8 @@ def in_sentences(result: Evaluation) -> list[str]:
     worst = worst_first(behind)
     found = [
         f"The mean IoU of {len(behind.classes):,} classes is "
-        f"{wording.figure('iou', figures.iou)} (95%: {low} to {high}, drawing images), and {figures.accuracy:.2%} of the "
-        f"pixels are right.",
+        f"{wording.figure('iou', figures.iou)} (95%: {low} to {high}, drawing images), and {figures.accuracy:.2%} of "
+        "the pixels are right.",
         f"It knows {max(behind.classes, key=lambda one: one.iou).name} best, and {worst[0].name} least (IoU "
         f"{worst[0].iou:.2%}).",
     ]
@@ -157,8 +157,8 @@ def in_sentences(result: Evaluation) -> list[str]:
         )
     if (one := result.against_one_view) is not None:
         found.append(
-            f"{result.views} views ({result.tta}) change the mean IoU by {wording.gain_text(one.gains[0])} against one, "
-            f"at {one.times_the_time:.1f} times the time."
+            f"{result.views} views ({result.tta}) change the mean IoU by {wording.gain_text(one.gains[0])} against "
+            f"one, at {one.times_the_time:.1f} times the time."
         )
     return found
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,7 @@ from surgeon.training.keys import (
     Values,
     Views,
 )
+from surgeon.training.shortening import for_fewer_epochs
 
 SHIPPED = Path(__file__).parents[1] / "assets" / "recipes"
 MOST_RECIPE_BYTES, MOST_RECIPE_VALUES = 1 << 18, 10_000
@@ -193,10 +195,21 @@ def header_of(path: Path) -> Header:
     return Header(entries["Summary"], entries["Run"], entries["Expected"])
 
 
-def load_recipe(name: str | None, changes: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe with some keys changed; without a name, the defaults."""
-    content = read_yaml(find_recipe(name)) if name is not None else {}
-    return check_recipe(content, name or "the options", changes)
+def load_recipe(
+    name: str | None, changes: Mapping[str, Any] | None = None, tell: Callable[[str], None] = warnings.warn
+) -> Recipe:
+    """A recipe with some keys changed; without a name, the defaults.
+
+    Args:
+        name: A file, or the name of a shipped recipe.
+        changes: Keys and values. Fewer epochs make phases shorter that would take all of them.
+        tell: Is told of each such phase.
+    """
+    content, changes = read_yaml(find_recipe(name)) if name is not None else {}, dict(changes or {})
+    adapted, remarks = for_fewer_epochs({"epochs": Recipe.model_fields["epochs"].default, **content}, changes)
+    for remark in remarks:
+        tell(remark)
+    return check_recipe(content, name or "the options", {**adapted, **changes})
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

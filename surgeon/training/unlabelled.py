@@ -72,6 +72,10 @@ def open_unlabelled(spec: str, request: InferenceRequest, splits: Splits, recipe
     """
     wanted = replace(request, data=request.data if spec == SAME else spec, split=None, limit=None, labelled=False)
     images = _training_images(wanted)
+    if images.medium is not splits.train.medium:
+        raise SurgeonError(
+            f"{images.name!r} holds {images.medium.samples}, the training data {splits.train.medium.samples}."
+        )
     judging = [one for one in (splits.validation, splits.test) if one is not None]
     compared = len(images) + sum(map(len, judging)) <= MOST_COMPARED
     kept = images

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -133,7 +134,8 @@ def test_a_stopped_run_ends_with_the_same_weights(
     assert not (run / "checkpoint").exists()
     if name == "SIGINT":
         assert stopped.stderr.endswith(
-            f"Interrupted; {run} has the state, and the same command with --resume goes on.\n"
+            f"Interrupted; {run} has the state of the run. This goes on:\n"
+            f"surgeon {shlex.join(map(str, QUICK))} -o {run} --resume\n"
         )
     done(*QUICK, "-o", run, "--resume")
     assert same(weights(run), weights(uninterrupted))
@@ -488,7 +490,7 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
 
 @pytest.mark.parametrize(("images", "batch"), [(2, 2), (8, 8), (20, 8), (100, 16), (127, 16), (128, 32), (5000, 64)])
 def test_few_images_make_smaller_batches(images: int, batch: int) -> None:
-    from surgeon.commands.finetune.run import default_batch
+    from surgeon.commands.finetune.batch import default_batch
 
     assert default_batch(images) == batch
 

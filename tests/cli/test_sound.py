@@ -139,6 +139,7 @@ def test_what_is_for_images_is_refused(checkpoint: Path, clips: Path) -> None:
         ("finetune", checkpoint, "--data", "digits", "-o", "run"): "takes clips of sound",
         ("finetune", NETWORK, *data, "--augment", "randaugment", "-o", "run"): "is for images",
         ("finetune", NETWORK, *data, "--attack", "fgsm", "-o", "run"): "is for images",
+        ("finetune", NETWORK, *data, "--unlabelled", "digits", "-o", "run"): "'digits' holds images, the training data",
         ("preview", "standard", *data): "is for images",
         ("preview", "contrast", *data): "is for images",
         ("preview", "time-shift", "--data", "digits"): "is for clips of sound, not for images",

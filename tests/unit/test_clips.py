@@ -26,6 +26,8 @@ from surgeon.models.sources import Preprocessing, build, load_model
 from surgeon.models.spectrogram import Spectrogram
 from tests.clips import chirping, encoded, tone
 
+CLASSES = ("high", "hiss", "low")
+
 
 def one(content: bytes, tmp_path: Path) -> SoundSet:
     (tmp_path / "clip.wav").write_bytes(content)
@@ -228,6 +230,16 @@ def test_tables_with_a_column_of_clips(
     assert isinstance(clips, SoundSet)
     assert clips.labels.tolist() == [0, 1, 0]
     assert np.abs(waveform(clips, 1) - tone(600)).max() < 1e-4
+
+
+def test_a_union_is_of_clips_or_of_images(tmp_path: Path) -> None:
+    first, second = (chirping(tmp_path / name, {"test": 1}) for name in ("first", "second"))
+    both = open_data(f"union:{first}+{second}")
+    assert isinstance(both, SoundSet)
+    assert both.class_names == tuple(f"{name}/{label}" for name in ("first", "second") for label in CLASSES)
+    assert both.image(5).mode == "F"
+    with pytest.raises(SurgeonError, match="'digits' holds images and 'first' holds clips of sound"):
+        open_data(f"union:digits+{first}")
 
 
 def test_without_the_decoder_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from surgeon.augment.base import augments
@@ -92,6 +93,25 @@ def test_records_of_networks_for_images_say_nothing_of_sound() -> None:
     heard = for_network()
     assert Preprocessing.model_validate_json(heard.model_dump_json()) == heard
     assert hash(heard) == hash(for_network())
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"hop": 1, "samples": 1 << 22}, "more than 8,388,608 values"),
+        ({"window": 1 << 16, "hop": 8}, "more than 8,388,608 values"),
+        ({"rate": 0}, "greater than or equal to 1000"),
+        ({"floor": 0.0}, "greater than 0"),
+    ],
+)
+def test_a_record_that_would_fill_the_memory_is_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        Spectrogram(**changes)
+
+
+def test_a_spectrogram_has_one_channel() -> None:
+    with pytest.raises(ValidationError, match="a spectrogram has one channel"):
+        for_network(input_size=(3, 40, 26), mean=(0,) * 3, std=(1,) * 3)
 
 
 # Augmentation -----------------------------------------------------------------------

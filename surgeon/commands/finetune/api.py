@@ -34,6 +34,8 @@ def finetune(
     *,
     unlabelled: str | Path | None = None,
     weights: str | Path | None = None,
+    rename: Sequence[str] = (),
+    match: str | None = None,
     pretrained: bool = True,
     resume: bool = False,
     overwrite: bool = False,
@@ -56,6 +58,8 @@ def finetune(
         recipe: A file, or the name of a recipe.
         unlabelled: Images to learn from without their labels; `same`: the training images, all of them.
         weights: A file of local weights.
+        rename: `PATTERN=REPLACEMENT`, regular expressions that turn the names in the file into the network's.
+        match: `"shapes"` matches the layers of the file by order and shape.
         pretrained: Start from pretrained weights, not from random ones.
         resume: Go on with the run in `output`.
         overwrite: Replace the run in `output`.
@@ -97,7 +101,7 @@ def finetune(
     )
     file = Path(weights) if weights is not None else None
     return run_finetuning(
-        lambda: checkpoint.open_model(str(model), weights=file, pretrained=pretrained),
+        lambda: checkpoint.open_model(str(model), weights=file, pretrained=pretrained, rename=rename, match=match),
         request,
         _Nobody(),
         say_nothing,

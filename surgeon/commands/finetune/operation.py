@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from surgeon.commands.finetune.finishing import finish
 from surgeon.commands.finetune.request import FinetuneRequest, check_run
 from surgeon.commands.finetune.run import Run
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import Interrupted, SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.core.reading import read_bounded
@@ -85,4 +85,4 @@ def _stopping_well(run: Run) -> Iterator[None]:
     except KeyboardInterrupt:
         if not (run.folder / STATE).is_file():
             raise
-        raise KeyboardInterrupt(f"{run.folder} has the state, and the same command with --resume goes on.") from None
+        raise Interrupted(f"{run.folder} has the state of the run", "--resume") from None

@@ -47,6 +47,11 @@ def check_run(request: FinetuneRequest) -> None:
     check_tracker(request.track)
     if request.resume and request.overwrite:
         raise SurgeonError("--resume goes on with a run and --overwrite begins afresh: pass one of them.")
+    if not (request.resume or request.overwrite) and (folder / RUN).is_file() and not (folder / RESULT).is_file():
+        raise SurgeonError(
+            f"{folder} holds an unfinished run.",
+            "--resume (in Python resume=True) goes on with it, --overwrite begins afresh.",
+        )
     if not request.resume:
         check_destination(folder, request.overwrite)
     elif not (folder / RUN).is_file():

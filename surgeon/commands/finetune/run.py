@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from surgeon import checkpoint
+from surgeon.commands.finetune.batch import batch_for, check_division
 from surgeon.commands.finetune.request import (
     CHECKPOINT,
     LOGITS,
@@ -58,10 +59,8 @@ from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
 from surgeon.training.unlabelled import SAME, Unlabelled
 
-MASKS_BATCH = 8
 LARGEST_TRAINED = 256
 """Of the shorter side of images with masks, unless somebody says otherwise: larger ones take hours without a GPU."""
-DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 MOST_RUN_BYTES = 1 << 20
 SUMMED = "The network took images; its first convolution now takes spectrograms: its filters were summed over colours."
 
@@ -84,9 +83,9 @@ class Run:
         self.device = pick_device(request.inference.device)
         self.precision = usable_precision(Precision(request.recipe.precision), self.device)
         self.problem = problem_of(loaded.origin, splits.train, request.inference.problem)
-        self.batch_size = request.recipe.batch_size or self._default_batch()
+        self.batch_size = request.recipe.batch_size or batch_for(splits.train)
         check_training_images(splits.train, self.batch_size, request.inference.limit)
-        _check_division(self.batch_size, processes.count, request.recipe)
+        check_division(self.batch_size, processes.count, request.recipe)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
         self.loaded = network.fit_to_data(loaded, splits.train, request.recipe.seed_of_weights, self.problem)
@@ -118,10 +117,6 @@ class Run:
             request.inference.skip_bad,
         )
         self.feed.check()
-
-    def _default_batch(self) -> int:
-        batch = default_batch(len(self.splits.train))
-        return batch if self.splits.train.masks is None else min(batch, MASKS_BATCH)
 
     def _fitted(self, recipe: Recipe) -> Recipe:
         """The recipe with what the network and the images decide."""
@@ -321,23 +316,6 @@ class Run:
         given, images = self.request.unlabelled, self.unlabelled.images
         name = self.request.inference.data if given in (None, SAME) else given
         return images_of(name, images.split, len(images))
-
-
-def default_batch(images: int) -> int:
-    """The usual one; of few images a power of two that leaves an epoch several steps and drops few of them."""
-    several_steps = 1 << max(0, (images // STEPS).bit_length() - 1)
-    return min(DEFAULT_BATCH, max(SMALLEST_BATCH, several_steps), images)
-
-
-def _check_division(batch_size: int, processes: int, recipe: Recipe) -> None:
-    parts = processes * recipe.accumulate
-    if batch_size % parts:
-        raise SurgeonError(
-            f"A batch of {batch_size} cannot be cut into {parts} equal parts ({processes} x {recipe.accumulate}).",
-            f"Choose a batch size that is a multiple of {parts}.",
-        )
-    if batch_size // parts < 2:
-        raise SurgeonError(f"A batch of {batch_size} leaves one image for each of {parts} parts.", "Use more images.")
 
 
 def _average_of(model: nn.Module, recipe: Recipe) -> Any:

@@ -34,7 +34,7 @@ from surgeon.data.stratified import limit
 from surgeon.measuring.books import Books
 from surgeon.measuring.conditions import ConditionMaker
 from surgeon.measuring.contest import Measurement
-from surgeon.measuring.journal import Journal
+from surgeon.measuring.journal import Journal, going_on
 from surgeon.measuring.preparation import (
     InferenceRequest,
     PreparedNetwork,
@@ -96,10 +96,11 @@ def run_robustness(loaded: Sequence[LoadedModel], request: RobustnessRequest, pr
         used = list(corrupted.parts.values()) if corrupted is not None else [images]
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, networks, columns, used))
     books = Books(processes, journal, progress, counted="prediction", keep=networks[0].problem.keep)
-    if corrupted is not None:
-        scores = _measure_corrupted(books, networks, corrupted, columns)
-    else:
-        scores = _measure(books, networks, asked, request.seed, images)
+    with going_on(journal):
+        if corrupted is not None:
+            scores = _measure_corrupted(books, networks, corrupted, columns)
+        else:
+            scores = _measure(books, networks, asked, request.seed, images)
     result = _result(loaded, networks, columns, scores, request, books, images, corrupted is None, start)
     if folder is not None:
         examples = processes.only_first(lambda: example_pictures(networks[0], images, asked, request.seed))

@@ -26,7 +26,7 @@ from surgeon.data.images import ImageSet
 from surgeon.data.stratified import halves
 from surgeon.measuring.axes import AlphaAxis, kept_if_it_fails
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
-from surgeon.measuring.journal import Journal
+from surgeon.measuring.journal import Journal, going_on
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, outputs_for_journal, prepare
 from surgeon.measuring.prior_axis import PriorAxis
 from surgeon.measuring.runner import Runner
@@ -124,6 +124,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         if (folder := request.output) is not None:
             used = [part for part in (choosing, confirming, estimating) if part is not None]
             journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, used))
+        kept.enter_context(going_on(journal))
         runner = Runner(task.model, axis, task.inference, processes, journal, progress)
         if choose_under:
             runner = RunnerUnder(
