@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from surgeon.cli.widths import keep_words
 from surgeon.core.errors import ExitCode, Interrupted, PluginWarning, SurgeonError, listing
 from surgeon.core.processes import is_first_process
 
@@ -66,6 +67,7 @@ def show(*tables: Table) -> Table:
     unlimited = console.options.update_width(sys.maxsize)
     fitting = (table for table in tables if console.measure(table, options=unlimited).maximum <= console.width)
     shown = next(fitting, tables[-1])
+    keep_words(shown, console)
     console.print(shown)
     return shown
 

@@ -1,8 +1,9 @@
 """How much networks vary that were trained alike: in accuracy, in what they say of each image, and inside.
 
 C. Summers and M. Dinneen, Nondeterminism and Instability in Neural Network Optimization, ICML 2021. Every measure but
-the standard deviations is a mean over all pairs of runs. Pairs share runs, so they are not independent: intervals and
-standard errors leave out one run at a time, with all of its pairs (the jackknife).
+the standard deviations is a mean over all pairs of runs. Pairs share runs, so they are not independent: their intervals
+and standard errors leave out one run at a time, with all of its pairs (the jackknife). Intervals of standard deviations
+take the figures of runs as normally distributed; the jackknife of a variance misses too often where many are compared.
 """
 
 from __future__ import annotations
@@ -218,14 +219,16 @@ def standard_error(runs: Runs, measure: Measure, seed: int = 0) -> float | None:
 def interval_over_runs(runs: Runs, measure: Measure, tail: float) -> Spread | None:
     """What a measure may be for other runs; None for too few of them, or where runs do not differ.
 
-    Student's interval of the pseudo-values of the jackknife; of the logarithm for what cannot be negative
-    (R. Miller, Jackknifing variances, 1968).
+    For a mean over pairs, Student's interval of the pseudo-values of the jackknife, of the logarithm for what cannot be
+    negative (J. Arvesen, Jackknifing U-statistics, 1969); for a standard deviation the one of chi-squared.
 
     Args:
         runs: Compared with one another.
         measure: By which.
         tail: How often the truth may lie beyond either end.
     """
+    if measure.kind == OF_EACH:
+        return _of_deviation(runs.of_each[measure.name], tail)
     if measure.is_signed:
         found = _student(lambda without: runs.value(measure, without), runs.count, tail)
     else:
@@ -248,7 +251,8 @@ def ratio(runs: Runs, reference: Runs, measure: Measure) -> float | None:
 def interval_of_ratio(runs: Runs, reference: Runs, measure: Measure, tail: float) -> Spread | None:
     """The interval of the ratio for other runs; None for too few of them, or where some do not differ.
 
-    Runs at the same place of both are left out together: they share a seed, and may even be the same networks.
+    Runs at the same place of both belong together: they share a seed, and may even be the same networks. For means over
+    pairs they are left out together; standard deviations are compared as paired ones (Pitman, 1939; Morgan, 1939).
 
     Args:
         runs: As many as the reference has.
@@ -259,6 +263,9 @@ def interval_of_ratio(runs: Runs, reference: Runs, measure: Measure, tail: float
     if runs.count != reference.count:
         raise ValueError(f"{runs.count} runs cannot be paired with {reference.count}")
 
+    if measure.kind == OF_EACH:
+        return _of_deviations(runs.of_each[measure.name], reference.of_each[measure.name], tail)
+
     def difference(without: int | None) -> float:
         mine, theirs = (_log(measure.amount(one.value(measure, without))) for one in (runs, reference))
         return mine - theirs
@@ -267,8 +274,40 @@ def interval_of_ratio(runs: Runs, reference: Runs, measure: Measure, tail: float
     return None if found is None else Spread(_exp(found.low), _exp(found.high))
 
 
+def _of_deviation(values: Array, tail: float) -> Spread | None:
+    from scipy.special import chdtri  # type: ignore[import-untyped]
+
+    squares = _squares(values)
+    if len(values) < FEWEST or not squares > 0:
+        return None
+    low, high = (math.sqrt(squares / chdtri(len(values) - 1, share)) for share in (tail, 1 - tail))
+    return Spread(low, high)
+
+
+def _of_deviations(mine: Array, theirs: Array, tail: float) -> Spread | None:
+    """Where their sum and difference, once scaled by the ratio, are as little correlated as chance makes them."""
+    from scipy.special import stdtrit
+
+    squares = _squares(mine), _squares(theirs)
+    free = len(mine) - 2
+    if len(mine) < FEWEST or not min(squares) > 0:
+        return None
+    correlation = _correlation(mine, theirs)
+    reach = 1 + 2 * max(0.0, 1 - correlation**2) * float(stdtrit(free, 1 - tail)) ** 2 / free
+    factor = reach + math.sqrt(reach**2 - 1)
+    share = squares[0] / squares[1]
+    return Spread(math.sqrt(share / factor), math.sqrt(share * factor))
+
+
+def _squares(values: Array) -> float:
+    """The sum of the squared deviations from the mean; NaN if a value is not finite."""
+    import numpy as np
+
+    return float(np.square(values - values.mean()).sum())
+
+
 def _student(statistic: Callable[[int | None], float], count: int, tail: float) -> Spread | None:
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
+    from scipy.special import stdtrit
 
     values = _pseudo_values(statistic, count)
     if values is None:

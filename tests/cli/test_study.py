@@ -207,19 +207,6 @@ def test_a_changed_evaluation_is_done_again() -> None:
     assert (first["rows"][0]["images"], json.loads(outcome.stdout)["rows"][0]["images"]) == (450, 50)
 
 
-def test_a_key_that_a_later_version_brings_changes_no_evaluation() -> None:
-    """Records name all keys of an evaluation that their version knew."""
-    file = write(evaluations={"e": {"limit": 50}})
-    first = document("study", file, "-o", "out", "--jobs", "1")
-    record = json.loads(Path("out/study.json").read_text())
-    for evaluations in (record["evaluations"], record["study"]["evaluations"]):
-        del evaluations["e"]["recalibrate"]
-    Path("out/study.json").write_text(json.dumps(record))
-    outcome = invoke("study", file, "-o", "out", "--jobs", "1", "--json")
-    assert "has changed" not in outcome.stderr
-    assert json.loads(outcome.stdout) == first
-
-
 def test_networks_are_adapted_to_the_images_of_an_evaluation() -> None:
     evaluations = {"test": None, "adapted": {"recalibrate": 64}, "kept": {"recalibrate": 1e9}}
     result = document("study", write(evaluations=evaluations), "-o", "out", "--jobs", "1")

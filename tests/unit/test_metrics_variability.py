@@ -120,6 +120,31 @@ def test_an_interval_leaves_out_runs_with_all_of_their_pairs() -> None:
     assert ratio(runs, reference, DISAGREEMENT) == pytest.approx(mine[None] / theirs[None])
 
 
+def test_intervals_of_deviations_are_those_of_normal_runs() -> None:
+    """Chi-squared for one; for a ratio, where the paired test of Pitman and Morgan just does not reject."""
+    mine, theirs = RNG.normal(size=7), RNG.normal(size=7)
+    theirs[0] = mine[0]
+    runs, reference = Runs(7, {"accuracy-sd": mine}), Runs(7, {"accuracy-sd": theirs})
+    expected = np.sqrt(6 * mine.var(ddof=1) / stats.chi2.ppf([0.975, 0.025], 6))
+    assert interval_over_runs(runs, ACCURACY, 0.025) == pytest.approx(tuple(expected))
+    found = interval_of_ratio(runs, reference, ACCURACY, 0.005)
+    assert found is not None
+    for edge in found:
+        assert stats.pearsonr(mine / edge + theirs, mine / edge - theirs).pvalue == pytest.approx(0.01)
+    assert interval_of_ratio(runs, runs, ACCURACY, 0.025) == pytest.approx((1, 1))
+
+
+def test_corrected_intervals_of_ratios_miss_as_seldom_as_they_say() -> None:
+    """Of many comparisons, where the jackknife of a variance would miss twice as often."""
+    rng, trials, tail, missed = np.random.default_rng(2), 4000, 0.001, 0
+    for _ in range(trials):
+        runs, others = (Runs(6, {"accuracy-sd": rng.normal(size=6)}) for _ in range(2))
+        found = interval_of_ratio(runs, others, ACCURACY, tail)
+        assert found is not None
+        missed += not found.low <= 1 <= found.high
+    assert missed <= 16  # 8 are expected
+
+
 def test_of_similar_things_what_they_lack_of_one_is_compared() -> None:
     runs = Runs(3, {}, {"correlation": np.full((3, 3), 0.9), "similarity": np.full((3, 3), 0.6)})
     reference = Runs(3, {}, {"correlation": np.full((3, 3), 0.8), "similarity": np.full((3, 3), 0.2)})
