@@ -14,13 +14,15 @@ from tests.reference.inserts import INSERTS
 from tests.reference.metrics import METRICS
 from tests.reference.mixes import MIXES
 from tests.reference.norms import REFERENCES as NORMS
+from tests.reference.segmentation import MASK_METRICS
 
 
 def test_every_method_has_a_reference() -> None:
     assert {spec.partition(":")[0] for spec in NORMS} == set(norms)
     assert set(INSERTS) == set(inserts)
     assert set(MIXES) == {name for name in augments if augments[name].kind is Kind.MIX}
-    assert set(METRICS) == set(metrics)
+    assert set(METRICS) == {name for name in metrics if metrics[name].applies_to_masks(False)}
+    assert set(MASK_METRICS) == {name for name in metrics if metrics[name].applies_to_masks(True)}
 
 
 def test_references_import_nothing_of_surgeon() -> None:

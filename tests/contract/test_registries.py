@@ -67,7 +67,7 @@ def test_what_can_be_swept_is_a_number_within_its_bounds() -> None:
 
 def test_metrics_are_shown_in_one_order() -> None:
     assert [metric.name for metric in in_order()] == [
-        "accuracy", "top5", "cross-entropy", "scaled-cross-entropy", "ece", "rms", "mad", "aurra", "soft-f1",
+        "iou", "accuracy", "top5", "cross-entropy", "scaled-cross-entropy", "ece", "rms", "mad", "aurra", "soft-f1",
     ]  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def test_forms_of_the_same_batch_give_the_same_figures(batch: Any) -> None:
         ((IMAGES, torch.ones(6, 3)), r"shape 6x3. Several labels per image are measured with score="),
         ((IMAGES, LABELS[:, None]), r"shape 6x1. Drop the second dimension: labels\[:, 0\]"),
         ((IMAGES, torch.zeros(6, 8, 8)), "shape 6x8x8. Masks are whole numbers"),
-        ((IMAGES, torch.zeros(6, 8, 8, dtype=torch.long)), "not with scores of every class for each pixel"),
+        ((IMAGES, torch.zeros(6, 8, 8, dtype=torch.long)), "scores of every class for each pixel|do not fit 6 labels"),
         ((IMAGES, LABELS.float()), r"these are float32. Convert them with labels.long\(\)"),
         ((IMAGES, LABELS.numpy().astype(float)), "these are float64"),
         ((IMAGES, [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]), "a list of float"),
