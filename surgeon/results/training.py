@@ -60,6 +60,8 @@ class FineTuning(Result):
     """Whether the validation images were taken out of the training images."""
     preprocessing: Preprocessing
     recipe: dict[str, Any]
+    decided: dict[str, str] = {}
+    """The keys of it that had been left open, and what they were decided by."""
     batch_size: int
     trained_parameters: int
     parameters: int

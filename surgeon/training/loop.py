@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from surgeon.results import Epoch
 from surgeon.training.images import FEWEST_IMAGES, AugmentedImages, Order, TrainingBatch, training_batches
 from surgeon.training.network import train_mode
 from surgeon.training.objective import Draws, Given, Objective, Outcome
-from surgeon.training.recipe import Recipe
+from surgeon.training.recipe import SettledRecipe
 from surgeon.training.schedule import Rates, Schedule
 from surgeon.training.state import STATE, State, load_state, save_state
 
@@ -39,6 +39,9 @@ SECONDS_BETWEEN_SAVES = 120.0
 
 class Watcher(Protocol):
     """Who is told how training goes."""
+
+    def begin(self, recipe: SettledRecipe, decided: Mapping[str, str]) -> None:
+        """Before the first step: what is going to be done, and which keys were decided why."""
 
     def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float, images_per_second: float) -> None: ...
 
@@ -84,7 +87,7 @@ class Trainer:
     rates: Rates
     accelerator: Any
     processes: Processes
-    recipe: Recipe
+    recipe: SettledRecipe
     train: ImageSet
     preprocessing: Preprocessing
     batch_size: int

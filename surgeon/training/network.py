@@ -23,7 +23,7 @@ from surgeon.surgery.inspect import AFFINE
 from surgeon.surgery.proof import plan_surgery, rewrite, state_sha256
 from surgeon.surgery.residual import has_residual_addition
 from surgeon.surgery.temperature import set_temperature
-from surgeon.training.recipe import Recipe
+from surgeon.training.recipe import Recipe, SettledRecipe
 
 NORMS = (SurgicalNorm, BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
@@ -33,10 +33,8 @@ def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
 
     A network without trained weights is drawn anew, so that the seed decides about all of it.
     """
-    source = loaded.origin.source
-    if source is None:
-        raise SurgeonError(f"Only your code can build {loaded.name!r}, so its head cannot be replaced.")
-    untrained = _is_untrained(loaded, source)
+    source = _source_of(loaded)
+    untrained = is_untrained(loaded)
     if _outputs(loaded) == classes and not untrained:
         return loaded
     source = source.model_copy(update={"arguments": {**source.arguments, "num_classes": classes}})
@@ -53,8 +51,15 @@ def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
     return LoadedModel(loaded.name, fresh, origin)
 
 
-def _is_untrained(loaded: LoadedModel, source: ModelSource) -> bool:
+def _source_of(loaded: LoadedModel) -> ModelSource:
+    if loaded.origin.source is None:
+        raise SurgeonError(f"Only your code can build {loaded.name!r}, so its head cannot be replaced.")
+    return loaded.origin.source
+
+
+def is_untrained(loaded: LoadedModel) -> bool:
     """Whether the weights are the random ones that surgeon draws; a checkpoint trained from such ones has others."""
+    source = _source_of(loaded)
     if loaded.origin.weights.origin != "random":
         return False
     mine = loaded.model.state_dict()
@@ -92,6 +97,18 @@ def _copy_fitting(trained: nn.Module, fresh: nn.Module) -> None:
     for name, tensor in trained.state_dict().items():
         if mine[name].shape == tensor.shape:
             mine[name].copy_(tensor)
+
+
+@torch.no_grad()
+def scale_new_head(before: nn.Module, fitted: nn.Module, scale: float) -> None:
+    """Make what was drawn for other classes smaller, so that its errors do not upset the trained layers.
+
+    Not zero: behind a ReLU, as in SqueezeNet, a head of zeros would never learn.
+    """
+    shapes = {name: parameter.shape for name, parameter in before.named_parameters()}
+    for name, parameter in fitted.named_parameters():
+        if name in shapes and shapes[name] != parameter.shape:
+            parameter.mul_(scale)
 
 
 def apply_rewrites(loaded: LoadedModel, recipe: Recipe) -> None:
@@ -192,7 +209,7 @@ def train_mode(model: nn.Module, recipe: Recipe) -> None:
         head.train()
 
 
-def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, recipe: SettledRecipe) -> list[dict[str, Any]]:
     """Parameters that learn, grouped by how fast and with what decay."""
     head, norms = head_parameters(model), norm_parameters(model)
     layers = layers_of(model)
@@ -202,7 +219,7 @@ def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> lis
         if not parameter.requires_grad:
             continue
         scale = recipe.head_lr if parameter in head else recipe.layer_decay ** (top - layers[name])
-        decays = decay_norms if parameter in norms else parameter.dim() > 1
+        decays = recipe.norm_weight_decay if parameter in norms else parameter.dim() > 1
         groups.setdefault((scale, recipe.weight_decay if decays else 0.0), []).append(parameter)
     return [
         {"params": parameters, "lr_scale": scale, "weight_decay": decay}

@@ -482,13 +482,6 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
     assert "other settings: lr" in refusal(*QUICK, "-o", tmp_path / "run", "--resume"), "it is finished"
 
 
-@pytest.mark.parametrize(("images", "batch"), [(2, 2), (8, 8), (20, 8), (100, 16), (127, 16), (128, 32), (5000, 64)])
-def test_few_images_make_smaller_batches(images: int, batch: int) -> None:
-    from surgeon.commands.finetune.run import default_batch
-
-    assert default_batch(images) == batch
-
-
 def test_a_split_network_trains_on_weak_and_strong_copies(tmp_path: Path) -> None:
     options = ("--bn", "split", "--insert", "moex:p=1", "--set", "strong=strong:flip=false")
     told = document(*QUICK, *options, "-o", tmp_path / "run")

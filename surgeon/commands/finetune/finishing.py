@@ -70,6 +70,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         held_back=run.splits.held_back,
         preprocessing=run.preprocessing,
         recipe=run.recipe.model_dump(mode="json"),
+        decided=run.decided,
         batch_size=run.batch_size,
         trained_parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
         parameters=sum(p.numel() for p in parameters),

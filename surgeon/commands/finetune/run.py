@@ -23,7 +23,7 @@ from surgeon.commands.finetune.request import (
     SWEEPS,
     FinetuneRequest,
     begun_with,
-    other_keys,
+    goes_on_with,
     refuse_other_run,
 )
 from surgeon.core.atomic import staged
@@ -46,6 +46,7 @@ from surgeon.results.steps import data_set, figures_of
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
 from surgeon.training.copies import plan_copies
+from surgeon.training.defaults import Situation, default_batch, settle
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.objective import Objective
 from surgeon.training.recipe import Recipe, as_yaml
@@ -54,7 +55,6 @@ from surgeon.training.splits import Splits, check_training_images
 from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
 
-DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 MOST_RUN_BYTES = 1 << 20
 
 
@@ -66,40 +66,41 @@ class Run:
         self.processes = processes
         self.splits = splits
         self.device = pick_device(request.inference.device)
-        self.precision = usable_precision(Precision(request.recipe.precision), self.device)
-        self.batch_size = request.recipe.batch_size or default_batch(len(splits.train))
+        asked = goes_on_with(self.folder, request.recipe) if request.resume else request.recipe
+        self.precision = usable_precision(Precision(asked.precision), self.device)
+        trained = not network.is_untrained(loaded)
+        self.batch_size = asked.batch_size or default_batch(len(splits.train), trained)
         check_training_images(splits.train, self.batch_size, request.inference.limit)
-        _check_division(self.batch_size, processes.count, request.recipe)
+        _check_division(self.batch_size, processes.count, asked)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
-        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), request.recipe.seed_of_weights)
-        self.preprocessing = replace(request.inference.images, input_size=request.recipe.input_size).applied_to(
+        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), asked.seed_of_weights)
+        self.preprocessing = replace(request.inference.images, input_size=asked.input_size).applied_to(
             loaded.origin.preprocessing, loaded.name
         )
         names = splits.train.class_names if splits.train.names_known else None
         network.with_base(self.loaded, self.base_sha256)
         network.with_images(self.loaded, self.preprocessing, names)
-        if request.recipe.input_size is not None:
+        if asked.input_size is not None:
             network.check_input_size(self.loaded)
-        network.apply_rewrites(self.loaded, request.recipe)
-        network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
-        if request.recipe.one_bit is not None:
-            network.change_one_bit(self.loaded.model, request.recipe.one_bit)
-        network.choose_what_learns(self.loaded.model, request.recipe)
-        self.recipe = self._fitted(request.recipe)
+        network.apply_rewrites(self.loaded, asked)
+        network.check_examples(self.loaded.model, self.batch_size // processes.count // asked.accumulate)
+        situation = Situation(
+            images=len(splits.train),
+            preprocessing=self.preprocessing,
+            trained=trained,
+            new_head=self.loaded is not loaded,
+            residual=network.has_residual_path(self.loaded),
+            branch_augments=network.branch_augments(self.loaded.model),
+        )
+        settled = settle(asked, situation)
+        self.recipe, self.decided = settled.recipe, settled.reasons
+        if trained:
+            network.scale_new_head(loaded.model, self.loaded.model, self.recipe.head_scale)
+        if self.recipe.one_bit is not None:
+            network.change_one_bit(self.loaded.model, self.recipe.one_bit)
+        network.choose_what_learns(self.loaded.model, self.recipe)
         self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches)
-
-    def _fitted(self, recipe: Recipe) -> Recipe:
-        """The recipe with what the network and the images decide."""
-        _, height, width = self.preprocessing.input_size
-        decays = recipe.norm_weight_decay
-        fitted = {
-            "augment": recipe.augment or network.branch_augments(self.loaded.model)[:1],
-            "batch_size": self.batch_size,
-            "input_size": height if height == width else None,
-            "norm_weight_decay": network.has_residual_path(self.loaded) if decays is None else decays,
-        }
-        return recipe.model_copy(update=fitted)
 
     @property
     def _identity(self) -> dict[str, Any]:
@@ -135,10 +136,10 @@ class Run:
             self.folder.rmdir()
 
     def check_same(self) -> None:
-        """Refuse to go on with the run of another network, of other images or of another recipe."""
+        """Refuse to go on with the run of another network or of other images; its recipe has been compared before."""
         stored = self._stored()
         different = [key for key, value in self._identity.items() if stored.get(key) != value]
-        refuse_other_run(self.folder, different + other_keys(self.folder, self.recipe))
+        refuse_other_run(self.folder, different)
         before = begun_with(self.folder).lr
         if before != self.recipe.lr:
             changes = (*self.changes, f"Resumed with a learning rate of {self.recipe.lr:g} in place of {before:g}.")
@@ -163,7 +164,7 @@ class Run:
         recipe, model = self.recipe, self.loaded.model.to(self.device)
         memory_format = network.memory_format(model)
         model.to(memory_format=memory_format)
-        optimizer = make_optimizer(network.parameter_groups(model, recipe, bool(recipe.norm_weight_decay)), recipe)
+        optimizer = make_optimizer(network.parameter_groups(model, recipe), recipe)
         return Trainer(
             model=model,
             objective=Objective(model, ask(recipe.loss), self.copies, self.classes),
@@ -264,12 +265,6 @@ class Run:
             snapshot=snapshot,
             validation=figures_of(validation) if validation is not None else None,
         )
-
-
-def default_batch(images: int) -> int:
-    """The usual one; of few images a power of two that leaves an epoch several steps and drops few of them."""
-    several_steps = 1 << max(0, (images // STEPS).bit_length() - 1)
-    return min(DEFAULT_BATCH, max(SMALLEST_BATCH, several_steps), images)
 
 
 def _check_division(batch_size: int, processes: int, recipe: Recipe) -> None:

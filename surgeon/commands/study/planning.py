@@ -25,6 +25,7 @@ from surgeon.studies.execution import Notes, error_in
 from surgeon.studies.folder import StudyFolder, size_of
 from surgeon.studies.table import run_of
 from surgeon.studies.tasks import RESULT, Task, tasks_of
+from surgeon.training.defaults import default_epochs
 from surgeon.training.recipe import check_recipe
 from surgeon.training.splits import open_splits
 
@@ -105,6 +106,7 @@ def _probe(variant: Variant, study: Definition, evaluations: int) -> Cost:
     recipe = check_recipe(variant.recipe, variant.name)
     images = open_splits(InferenceRequest(data=variant.data, skip_bad=study.skip_bad), recipe.train_images).train
     batch = min(recipe.batch_size or BATCH, len(images))
+    epochs = recipe.epochs or default_epochs(len(images), variant.pretrained, recipe.snapshots)
     few = min(len(images), max(STEPS * batch, 2 * len(images.class_names)))
     short = {"epochs": 1, "snapshots": 1, "warmup_epochs": 0, "unmixed_epochs": 0, "train_images": few}
     with tempfile.TemporaryDirectory() as place:
@@ -126,7 +128,7 @@ def _probe(variant: Variant, study: Definition, evaluations: int) -> Cost:
                 f"A few steps of {variant.name} failed: {error_in(log).rstrip('.')}.", exit_code=ExitCode.FAILED
             )
         epoch = FineTuning.model_validate_json((run / RESULT).read_bytes()).epochs[0]
-        training = recipe.epochs * len(images) * epoch.seconds / max(few, 1)
+        training = epochs * len(images) * epoch.seconds / max(few, 1)
         rest = whole - epoch.seconds
         size = size_of(run) + (size_of(run / "checkpoint") * recipe.snapshots if recipe.snapshots > 1 else 0)
     return Cost(rest + training + SECONDS_OF_START * evaluations, size)

@@ -11,13 +11,23 @@ from torch import nn
 from surgeon.models.sources import BaseWeights, LoadedModel, load_model
 from surgeon.surgery.apply import convert
 from surgeon.training import network
-from surgeon.training.recipe import check_recipe
+from surgeon.training.recipe import SettledRecipe, check_recipe
 from surgeon.training.schedule import Schedule, make_optimizer
 from tests.helpers import SmallResNet
 
 
+PLAIN = {
+    **{"lr": 0.01, "epochs": 10, "batch_size": 20, "optimizer": "sgd"},
+    **{"head_lr": 1, "warmup_epochs": 0, "norm_weight_decay": True},
+}
+
+
+def settled(**keys: object) -> SettledRecipe:
+    return SettledRecipe.model_validate(dict(check_recipe(PLAIN | keys, "x")))
+
+
 def rates(steps: int, **keys: object) -> list[float]:
-    recipe = check_recipe({"lr": 0.4, **keys}, "x")
+    recipe = settled(**{"lr": 0.4, **keys})
     optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.zeros(1))], "lr_scale": 1.0}], lr=recipe.lr)
     schedule = Schedule(optimizer, recipe, steps)
     found = []
@@ -55,7 +65,7 @@ def test_a_single_step_has_the_highest_rate_and_no_remark(caplog: pytest.LogCapt
 
 
 def test_the_rate_of_a_step_does_not_depend_on_where_training_began() -> None:
-    recipe = check_recipe({"lr": 0.4, "epochs": 4, "warmup_epochs": 1}, "x")
+    recipe = settled(lr=0.4, epochs=4, warmup_epochs=1)
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=recipe.lr)
     schedule = Schedule(optimizer, recipe, 40)
     schedule.set(17)
@@ -64,9 +74,9 @@ def test_the_rate_of_a_step_does_not_depend_on_where_training_began() -> None:
 
 def settings(model: nn.Module, decay_norms: bool, **keys: object) -> dict[str, tuple[float, float]]:
     """Rate and decay of every parameter that learns, by name."""
-    recipe = check_recipe({"weight_decay": 0.1, **keys}, "x")
+    recipe = settled(**{"weight_decay": 0.1, "norm_weight_decay": decay_norms, **keys})
     network.choose_what_learns(model, recipe)
-    optimizer = make_optimizer(network.parameter_groups(model, recipe, decay_norms), recipe)
+    optimizer = make_optimizer(network.parameter_groups(model, recipe), recipe)
     Schedule(optimizer, recipe, 10 * recipe.epochs).set(0)
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {
@@ -78,7 +88,7 @@ def settings(model: nn.Module, decay_norms: bool, **keys: object) -> dict[str, t
 
 @pytest.mark.parametrize("name", ["sgd", "SGD", "sgdw", "nlars", "momentum", "adamw", "adamp", "nmuon"])
 def test_without_momentum_a_step_is_plain(name: str) -> None:
-    recipe = check_recipe({"optimizer": name, "momentum": 0, "lr": 0.1, "weight_decay": 0}, "x")
+    recipe = settled(optimizer=name, momentum=0, lr=0.1, weight_decay=0)
     parameter = nn.Parameter(torch.ones(2, 2))
     optimizer = make_optimizer([{"params": [parameter], "lr_scale": 1.0}], recipe)
     for _ in range(2):
