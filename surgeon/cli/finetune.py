@@ -13,7 +13,7 @@ from rich.markup import escape
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.frame import Answer, add_command, loading
 from surgeon.cli.groups import TrainingImages, Weights
-from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.core.errors import SurgeonError, count
 from surgeon.core.reading import shortened
 from surgeon.report.wording import left_out_text, preprocessing_text
 
@@ -137,8 +137,13 @@ def finetune(
         bool, typer.Option("--freeze-backbone", help="Train the head alone.", rich_help_panel=LEARNING)
     ] = False,
     freeze_norm: Annotated[
-        bool, typer.Option("--freeze-norm", help="Keep BatchNorm as it is.", rich_help_panel=LEARNING)
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--freeze-norm/--no-freeze-norm",
+            help="Keep BatchNorm as it is. Default: for few images, if nothing is rewritten.",
+            rich_help_panel=LEARNING,
+        ),
+    ] = None,
     only: Annotated[
         str | None,
         typer.Option("--only", metavar="norm", help="Train gamma, beta and the head.", rich_help_panel=LEARNING),
@@ -178,7 +183,8 @@ def finetune(
         "bn": bn, "insert": insert, "augment": augment, "strong": strong, "attack": attack, "loss": loss,
         "epochs": epochs, "lr": lr, "batch_size": batch_size,
         "snapshots": snapshots, "ema": ema, "label_smoothing": label_smoothing, "seed": seed,
-        "freeze": freeze or None, "only": only, "norm_weight_decay": norm_weight_decay, "tta": tta,
+        "freeze": freeze if freeze or freeze_norm is not None else None,
+        "only": only, "norm_weight_decay": norm_weight_decay, "tta": tta,
         "input_size": images.input_size,
     }  # fmt: skip
     settings = load_recipe(
@@ -224,8 +230,8 @@ def _say_decided(recipe: SettledRecipe, decided: Mapping[str, str]) -> None:
     by_reason: dict[str, list[str]] = {}
     for key, reason in decided.items():
         value = getattr(recipe, key)
-        shown = listing(value, limit=3) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else value
-        by_reason.setdefault(reason, []).append(f"{key} {str(shown).lower()}")
+        shown = " ".join(value) or "nothing" if isinstance(value, tuple) else str(value).lower()
+        by_reason.setdefault(reason, []).append(f"{key} {shown}")
     for reason, values in by_reason.items():
         output.say(f"  by default     {escape(', '.join(values))} [dim]({escape(reason)})[/]")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from surgeon.metrics import Metrics
 from surgeon.models.sources import Preprocessing
 from surgeon.results.base import Result
@@ -60,7 +62,7 @@ class FineTuning(Result):
     """Whether the validation images were taken out of the training images."""
     preprocessing: Preprocessing
     recipe: dict[str, Any]
-    decided: dict[str, str] = {}
+    decided: dict[str, str] = Field(default_factory=dict)
     """The keys of it that had been left open, and what they were decided by."""
     batch_size: int
     trained_parameters: int

@@ -154,7 +154,8 @@ def _write(folder: StudyFolder, study: Definition, runs: Mapping[str, Any], eval
     from yaml import safe_dump
 
     recipes = {folder.recipe(one.name): safe_dump(one.recipe, allow_unicode=True) for one in study.variants}
-    record = {"schema": SCHEMA, DECIDES: True, "study": study.model_dump(mode="json"), "runs": runs, "evaluations": evaluations}
+    record = {"schema": SCHEMA, DECIDES: True, "study": study.model_dump(mode="json")}
+    record |= {"runs": runs, "evaluations": evaluations}
     names = [*(str(path.relative_to(folder.path)) for path in recipes), RECORD]
     with staged(folder.path, names) as stage:
         (stage / "recipes").mkdir()

@@ -1,7 +1,7 @@
 """What a recipe leaves open, the network and the images decide.
 
-Every rule is here. The numbers for trained weights were chosen on validation images: docs/results.md has what was tried,
-recipes/studies/transfer-defaults.yaml compares what came of it.
+Every rule is here. The numbers for trained weights were chosen on validation images: docs/results.md has what was
+tried, recipes/studies/transfer-defaults.yaml compares what came of it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from surgeon.training.recipe import Recipe, SettledRecipe
 SEEN, FEWEST_EPOCHS, MOST_EPOCHS = {True: 12_000, False: 100_000}, 12, 60
 """Images that training looks at in all, of trained and of drawn weights, and the epochs that they may make."""
 BATCH, SMALLEST_BATCH, STEPS = {True: 32, False: 64}, 8, 4
-OPTIMIZER = {True: "adamw", False: "sgd"}
-SGD_RATE, ADAPTIVE_RATE = {True: 0.006, False: 0.1}, {True: 5e-4, False: 1e-3}
+SGD_RATE, ADAPTIVE_RATE = {True: 0.002, False: 0.1}, {True: 5e-4, False: 1e-3}
 RATE_FOR = {True: 32, False: 128}
 """The batch size that the rates are meant for."""
-NEW_HEAD_RATE, NEW_HEAD_SCALE = 1.0, 0.01
+NEW_HEAD_SCALE = 0.01
+CLASSES_PER_RATE, FASTEST_HEAD = 10, 10.0
 WARMUP_SHARE = 1 / 12
+FEW = 1000
+"""Training images, of which fewer do not make better statistics of BatchNorm than those that came with the weights."""
 CROP = "standard:scale=0.35"
 AS_SAID = "a given learning rate"
 
@@ -35,18 +37,22 @@ class Situation:
 
     Args:
         images: How many there are to train on.
+        classes: How many they have.
         preprocessing: Of the network.
         trained: Whether its weights are trained ones, and not drawn.
         new_head: Whether its head is drawn.
         residual: Whether BatchNorm layers reach its output along residual additions.
+        plain_norms: Whether it has BatchNorm layers, of which none is rewritten, and no inserted units.
         branch_augments: What the images of its branches are augmented with, main first, if it has branches.
     """
 
     images: int
+    classes: int
     preprocessing: Preprocessing
     trained: bool
     new_head: bool
     residual: bool
+    plain_norms: bool = True
     branch_augments: tuple[str, ...] = ()
 
 
@@ -74,24 +80,25 @@ def settle(recipe: Recipe, situation: Situation) -> Settled:
     by_number = count(images, "training image")
     decide("batch_size", lambda: (default_batch(images, trained), by_number))
     decide("epochs", lambda: (default_epochs(images, trained, recipe.snapshots), by_number))
-    if recipe.lr is not None:  # which without more describes plain SGD
-        decide("optimizer", lambda: ("sgd", AS_SAID))
+    if recipe.lr is not None:  # which without more is that of all layers, from the first step on
         decide("head_lr", lambda: (1.0, AS_SAID))
         decide("warmup_epochs", lambda: (0.0, AS_SAID))
-    decide("optimizer", lambda: (OPTIMIZER[trained], weights))
-    decide("lr", lambda: _rate(given["optimizer"], given["batch_size"], trained, weights))
+        decide("freeze", lambda: ((), AS_SAID))
+    decide("lr", lambda: _rate(recipe.optimizer, given["batch_size"], trained, weights))
     new_head = trained and situation.new_head
     head = "a new head on trained weights" if new_head else "no new head on trained weights"
-    decide("head_lr", lambda: (NEW_HEAD_RATE if new_head else 1.0, head))
+    decide("head_lr", lambda: _head_rate(situation.classes) if new_head else (1.0, head))
     decide("head_scale", lambda: (NEW_HEAD_SCALE if new_head else 1.0, head))
     decide("warmup_epochs", lambda: (_warmup(given["epochs"] / recipe.snapshots, trained), weights))
+    decide("freeze", lambda: _frozen(recipe, situation, by_number))
     residual = "a residual network with BatchNorm" if situation.residual else "no residual network with BatchNorm"
     decide("norm_weight_decay", lambda: (situation.residual, residual))
+    preprocessing = situation.preprocessing
     if not recipe.augment and situation.branch_augments:
         given["augment"], reasons["augment"] = situation.branch_augments[:1], "a split network"
-    elif trained and not is_small(situation.preprocessing) and not chooses_crop(recipe.augment, situation.preprocessing):
+    elif trained and not is_small(preprocessing) and not chooses_crop(recipe.augment, preprocessing):
         given["augment"], reasons["augment"] = (CROP, *recipe.augment), weights
-    _, height, width = situation.preprocessing.input_size
+    _, height, width = preprocessing.input_size
     given["input_size"] = height if height == width else None
     settled = SettledRecipe.model_validate(given)
     for _, sentence in settled.contradictions():
@@ -117,6 +124,19 @@ def _rate(optimizer: str, batch_size: int, trained: bool, weights: str) -> tuple
     like_sgd = optimizer.lower() in ("sgd", "nesterov", "momentum", "sgdp", "sgdw", "csgdw")
     rate = SGD_RATE[trained] * larger if like_sgd else ADAPTIVE_RATE[trained] * larger**0.5
     return float(f"{rate:.3g}"), f"{weights}, {optimizer}, batches of {batch_size}"
+
+
+def _head_rate(classes: int) -> tuple[float, str]:
+    """The loss is the less curved in each output the more classes share it, so that the head can go faster."""
+    return min(max(classes / CLASSES_PER_RATE, 1.0), FASTEST_HEAD), f"a new head for {classes:,} classes"
+
+
+def _frozen(recipe: Recipe, situation: Situation, by_number: str) -> tuple[tuple[str, ...], str]:
+    if not situation.trained:
+        return (), "drawn weights"
+    if recipe.only is not None or not situation.plain_norms:
+        return (), "no plain BatchNorm to keep"
+    return ("norm",) if situation.images < FEW else (), f"{by_number} for trained weights"
 
 
 def _warmup(cycle: float, trained: bool) -> float:

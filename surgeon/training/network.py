@@ -187,7 +187,7 @@ def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
     return {p for m in model.modules() if isinstance(m, NORMS) for p in m.parameters(recurse=False)}
 
 
-def choose_what_learns(model: nn.Module, recipe: Recipe) -> None:
+def choose_what_learns(model: nn.Module, recipe: SettledRecipe) -> None:
     """Let gradients reach only what the recipe trains."""
     head, norms = head_parameters(model), norm_parameters(model)
     for parameter in model.parameters():
@@ -198,7 +198,7 @@ def choose_what_learns(model: nn.Module, recipe: Recipe) -> None:
         parameter.requires_grad_(learns or parameter in head)
 
 
-def train_mode(model: nn.Module, recipe: Recipe) -> None:
+def train_mode(model: nn.Module, recipe: SettledRecipe) -> None:
     """Training mode, except for what is frozen: there, BatchNorm keeps its statistics and dropout is off."""
     model.train()
     frozen = model.children() if "backbone" in recipe.freeze else ()
@@ -261,6 +261,12 @@ def _added_by_surgery(model: nn.Module) -> set[nn.Parameter]:
         if name not in AFFINE
     ]
     return {*rewritten, *(parameter for _, unit in units_of(model) for parameter in unit.parameters())}
+
+
+def has_plain_batch_norm(model: nn.Module) -> bool:
+    """Whether there are BatchNorm layers, and nothing has been rewritten or inserted."""
+    rewritten = any(True for _ in rewrites_of(model)) or any(True for _ in units_of(model))
+    return not rewritten and any(isinstance(module, (SurgicalNorm, BatchNorm)) for module in model.modules())
 
 
 def has_residual_path(loaded: LoadedModel) -> bool:

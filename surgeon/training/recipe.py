@@ -74,12 +74,8 @@ class Recipe(BaseModel):
     accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)
     input_size: int | None = key(None, "Height and width of the images, if not the network's own.", ge=8)
 
-    optimizer: Optimizer | None = key(
-        None, "An optimiser of timm's: sgd, adamw, lamb, …; default: by weights, and sgd where lr is given."
-    )
-    lr: float | None = key(
-        None, "Learning rate at its highest; default: by weights, optimiser and batch size.", gt=0
-    )
+    optimizer: Optimizer = key("sgd", "An optimiser of timm's: sgd, adamw, lamb, …")
+    lr: float | None = key(None, "Learning rate at its highest; default: by weights, optimiser and batch size.", gt=0)
     momentum: float = key(0.9, "Of SGD.", ge=0, lt=1)
     weight_decay: float = key(1e-4, "Of weights; of other parameters see norm_weight_decay.", ge=0)
     norm_weight_decay: bool | None = key(
@@ -91,19 +87,25 @@ class Recipe(BaseModel):
     )
     head_scale: float | None = key(
         None,
-        "Size of the weights of a new head, as a multiple of how the network draws them; default: 0.01 on trained weights.",
+        "Size of a new head's weights, as a multiple of how the network draws them; default: 0.01 on trained weights.",
         gt=0,
     )
     layer_decay: float = key(
         1.0, "Learning rate of each layer, as timm divides networks, as a multiple of that of the next one.", gt=0, le=1
     )
-    freeze: Frozen = key((), "backbone: train the head alone. norm: keep BatchNorm.")
+    freeze: Frozen | None = key(
+        None,
+        "backbone: train the head alone. norm: keep BatchNorm. Default: norm for few images, unless lr is given or "
+        "something is rewritten.",
+    )
     only: Literal["norm"] | None = key(None, "norm: train gamma, beta and the head alone.")
 
     schedule: Literal["cosine", "constant", "step"] = key("cosine", "Of the learning rate.")
     milestones: Shares = key((0.5, 0.75), "When a step schedule divides the rate by 10, as shares.")
     warmup_epochs: float | None = key(
-        None, "Epochs (of each cycle) in which the learning rate rises; default: 0 where lr is given, else by weights.", ge=0
+        None,
+        "Epochs (of each cycle) in which the learning rate rises; default: 0 where lr is given, else by weights.",
+        ge=0,
     )
     snapshots: int = key(1, "Cycles of the schedule, each of which ends with a snapshot.", ge=1)
 
@@ -169,11 +171,11 @@ class SettledRecipe(Recipe):
 
     epochs: int
     batch_size: int
-    optimizer: Optimizer
     lr: float
     norm_weight_decay: bool
     head_lr: float
     head_scale: float
+    freeze: Frozen
     warmup_epochs: float
 
 

@@ -70,7 +70,7 @@ def goes_on_with(folder: Path, recipe: Recipe) -> SettledRecipe:
 
 
 def other_keys(folder: Path, recipe: Recipe) -> list[str]:
-    """The keys in which a recipe is not that of the run in a folder, and ought to be; what it leaves open is no such."""
+    """The keys in which a recipe is not that of the run in a folder, and ought to be; the run decides open ones."""
     stored = begun_with(folder)
     left_alone = [key for key in (*OPEN, "input_size") if getattr(recipe, key) is None]
     left_alone += () if (folder / RESULT).is_file() else MAY_CHANGE

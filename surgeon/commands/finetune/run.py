@@ -87,10 +87,12 @@ class Run:
         network.check_examples(self.loaded.model, self.batch_size // processes.count // asked.accumulate)
         situation = Situation(
             images=len(splits.train),
+            classes=self.classes,
             preprocessing=self.preprocessing,
             trained=trained,
             new_head=self.loaded is not loaded,
             residual=network.has_residual_path(self.loaded),
+            plain_norms=network.has_plain_batch_norm(self.loaded.model),
             branch_augments=network.branch_augments(self.loaded.model),
         )
         settled = settle(asked, situation)

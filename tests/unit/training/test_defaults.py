@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from surgeon.core.errors import SurgeonError
 from surgeon.models.sources import Preprocessing
-from surgeon.training.defaults import CROP, FEWEST_EPOCHS, MOST_EPOCHS, Situation, default_batch, default_epochs, settle
+from surgeon.training.defaults import (
+    CROP,
+    FEW,
+    FEWEST_EPOCHS,
+    MOST_EPOCHS,
+    Situation,
+    default_batch,
+    default_epochs,
+    settle,
+)
 from surgeon.training.recipe import OPEN, Recipe, check_recipe
 
 LARGE = Preprocessing(input_size=(3, 224, 224), mean=(0, 0, 0), std=(1, 1, 1))
 SMALL = Preprocessing(input_size=(3, 32, 32), mean=(0, 0, 0), std=(1, 1, 1))
-TRANSFER = Situation(images=1000, preprocessing=LARGE, trained=True, new_head=True, residual=True)
+TRANSFER = Situation(images=1000, classes=7, preprocessing=LARGE, trained=True, new_head=True, residual=True)
 SCRATCH = replace(TRANSFER, trained=False, new_head=False)
 
 
@@ -29,7 +39,7 @@ def test_nothing_stays_open_and_every_decision_has_a_reason(situation: Situation
 
 def test_what_a_recipe_says_wins() -> None:
     said: dict[str, object] = {"epochs": 3, "batch_size": 20, "lr": 0.3, "head_lr": 2.0, "warmup_epochs": 0.5}
-    said |= {"norm_weight_decay": False, "optimizer": "lamb"}
+    said |= {"norm_weight_decay": False, "head_scale": 0.5, "freeze": ()}
     settled = settle(check_recipe({**said, "augment": "standard:scale=0.8"}, "x"), TRANSFER)
     assert {key: getattr(settled.recipe, key) for key in said} == said
     assert settled.recipe.augment == ("standard:scale=0.8",)
@@ -38,8 +48,8 @@ def test_what_a_recipe_says_wins() -> None:
 
 @pytest.mark.parametrize("key", OPEN)
 def test_zero_and_false_are_said_too(key: str) -> None:
-    value = {"warmup_epochs": 0.0, "norm_weight_decay": False, "optimizer": "lion"}.get(key, 2)
-    settled = settle(check_recipe({key: value}, "x"), TRANSFER)
+    value = {"warmup_epochs": 0.0, "norm_weight_decay": False, "freeze": ()}.get(key, 2)
+    settled = settle(check_recipe({key: value}, "x"), replace(TRANSFER, images=100))
     assert getattr(settled.recipe, key) == value
     assert key not in settled.reasons
 
@@ -63,17 +73,42 @@ def test_trained_weights_are_cropped_mildly_unless_a_crop_was_chosen_or_pictures
     assert settle(Recipe(), branches).recipe.augment == ("weak",)
 
 
-def test_a_learning_rate_alone_is_that_of_plain_sgd() -> None:
+def test_a_learning_rate_alone_is_that_of_all_layers_from_the_first_step_on() -> None:
     """So recipes that give one mean what they meant before anything was decided."""
     for situation in (TRANSFER, SCRATCH):
         recipe = settle(Recipe(lr=0.02), situation).recipe
-        assert (recipe.optimizer, recipe.lr, recipe.head_lr, recipe.warmup_epochs) == ("sgd", 0.02, 1, 0)
-    assert settle(Recipe(lr=0.02, optimizer="adamw"), TRANSFER).recipe.optimizer == "adamw"
+        assert (recipe.lr, recipe.head_lr, recipe.warmup_epochs) == (0.02, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "changes", "frozen"),
+    [
+        ({}, {"images": FEW - 1}, ("norm",)),
+        ({}, {"images": FEW}, ()),
+        ({}, {"images": 50, "trained": False}, ()),
+        ({}, {"images": 50, "plain_norms": False}, ()),
+        ({"only": "norm"}, {"images": 50}, ()),
+        ({"lr": 0.01}, {"images": 50}, ()),
+        ({"freeze": []}, {"images": 50}, ()),
+        ({"freeze": ["backbone"]}, {"images": 50}, ("backbone",)),
+    ],
+)
+def test_batch_norm_is_kept_for_few_images(
+    keys: dict[str, Any], changes: dict[str, Any], frozen: tuple[str, ...]
+) -> None:
+    assert settle(check_recipe(keys, "x"), replace(TRANSFER, **changes)).recipe.freeze == frozen
+
+
+@pytest.mark.parametrize(("classes", "rate"), [(2, 1), (10, 1), (37, 3.7), (102, 10), (1000, 10)])
+def test_the_more_classes_the_faster_a_new_head(classes: int, rate: float) -> None:
+    assert settle(Recipe(), replace(TRANSFER, classes=classes)).recipe.head_lr == rate
 
 
 def test_the_head_is_faster_only_if_it_is_new_on_trained_weights() -> None:
-    assert settle(Recipe(), replace(TRANSFER, new_head=False)).recipe.head_lr == 1
-    assert settle(Recipe(), SCRATCH).recipe.head_lr == 1
+    many = replace(TRANSFER, classes=102)
+    assert [getattr(settle(Recipe(), many).recipe, key) for key in ("head_lr", "head_scale")] == [10, 0.01]
+    for other in (replace(many, new_head=False), replace(many, trained=False)):
+        assert [getattr(settle(Recipe(), other).recipe, key) for key in ("head_lr", "head_scale")] == [1, 1]
     assert settle(Recipe(), SCRATCH).recipe.warmup_epochs == 0
 
 

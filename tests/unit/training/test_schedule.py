@@ -15,10 +15,16 @@ from surgeon.training.recipe import SettledRecipe, check_recipe
 from surgeon.training.schedule import Schedule, make_optimizer
 from tests.helpers import SmallResNet
 
-
 PLAIN = {
-    **{"lr": 0.01, "epochs": 10, "batch_size": 20, "optimizer": "sgd"},
-    **{"head_lr": 1, "warmup_epochs": 0, "norm_weight_decay": True},
+    "lr": 0.01,
+    "epochs": 10,
+    "batch_size": 20,
+    "optimizer": "sgd",
+    "head_lr": 1,
+    "warmup_epochs": 0,
+    "head_scale": 1,
+    "freeze": [],
+    "norm_weight_decay": True,
 }
 
 
@@ -191,7 +197,7 @@ def test_both_heads_of_a_network_that_has_two_learn(name: str, with_it: set[str]
     assert {rate for rate, _ in found.values()} == {0.2}
     assert drawn <= settings(model, True, only="norm").keys()
     for frozen in (["backbone"], ["norm"]):
-        network.train_mode(model, check_recipe({"freeze": frozen}, "x"))
+        network.train_mode(model, settled(freeze=frozen))
         assert all(module.training for head in network.head_of(model) for module in head.modules())
     learning = {name for name, module in model.named_modules() if module.training}
     assert {parameter.rpartition(".")[0] for parameter in drawn} <= learning
@@ -206,14 +212,14 @@ def test_one_head_learns(name: str) -> None:
 
 def test_frozen_layers_keep_their_statistics() -> None:
     model = SmallResNet()
-    network.train_mode(model, check_recipe({"freeze": ["norm"]}, "x"))
+    network.train_mode(model, settled(freeze=["norm"]))
     assert model.training
     assert not model.bn1.training
-    network.train_mode(model, check_recipe({"freeze": ["backbone"]}, "x"))
+    network.train_mode(model, settled(freeze=["backbone"]))
     assert model.fc.training
     assert not model.layer1.training
     assert not model.bn1.training
-    network.train_mode(model, check_recipe({}, "x"))
+    network.train_mode(model, settled())
     assert model.bn1.training
 
 
