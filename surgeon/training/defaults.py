@@ -16,8 +16,9 @@ from surgeon.core.errors import SurgeonError, count
 from surgeon.models.sources import Preprocessing
 from surgeon.training.recipe import Recipe, SettledRecipe
 
-SEEN, FEWEST_EPOCHS, MOST_EPOCHS = {True: 12_000, False: 100_000}, 12, 60
-"""Images that training looks at in all, of trained and of drawn weights, and the epochs that they may make."""
+SEEN = {True: 4_000, False: 100_000}
+"""Images that training looks at in all, with trained and with drawn weights, as far as these numbers of epochs allow."""
+FEWEST_EPOCHS, MOST_EPOCHS = 12, {True: 20, False: 60}
 BATCH, SMALLEST_BATCH, STEPS = {True: 32, False: 64}, 8, 4
 SGD_RATE, ADAPTIVE_RATE = {True: 0.002, False: 0.1}, {True: 5e-4, False: 1e-3}
 RATE_FOR = {True: 32, False: 128}
@@ -108,7 +109,7 @@ def settle(recipe: Recipe, situation: Situation) -> Settled:
 
 def default_epochs(images: int, trained: bool, snapshots: int = 1) -> int:
     """As many as show the network a fixed number of images, within limits; a multiple of the snapshots."""
-    epochs = min(max(round(SEEN[trained] / images), FEWEST_EPOCHS), MOST_EPOCHS)
+    epochs = min(max(round(SEEN[trained] / images), FEWEST_EPOCHS), MOST_EPOCHS[trained])
     return -(-epochs // snapshots) * snapshots
 
 
