@@ -17,7 +17,7 @@ from surgeon.models.sources import Preprocessing
 from surgeon.training.recipe import Recipe, SettledRecipe
 
 SEEN = {True: 4_000, False: 100_000}
-"""Images that training looks at in all, with trained and with drawn weights, as far as these numbers of epochs allow."""
+"""Images that training looks at in all, with trained and with drawn weights, as far as the limits of epochs allow."""
 FEWEST_EPOCHS, MOST_EPOCHS = 12, {True: 20, False: 60}
 BATCH, SMALLEST_BATCH, STEPS = {True: 32, False: 64}, 8, 4
 SGD_RATE, ADAPTIVE_RATE = {True: 0.002, False: 0.1}, {True: 5e-4, False: 1e-3}

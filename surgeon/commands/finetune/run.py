@@ -56,6 +56,8 @@ from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
 
 MOST_RUN_BYTES = 1 << 20
+DECIDED = "decided"
+"""In the record of a run: the keys that its recipe had left open, and what they were decided by."""
 
 
 class Run:
@@ -96,7 +98,8 @@ class Run:
             branch_augments=network.branch_augments(self.loaded.model),
         )
         settled = settle(asked, situation)
-        self.recipe, self.decided = settled.recipe, settled.reasons
+        self.recipe = settled.recipe
+        self.decided = self._stored().get(DECIDED, {}) if request.resume else settled.reasons
         if trained:
             network.scale_new_head(loaded.model, self.loaded.model, self.recipe.head_scale)
         if self.recipe.one_bit is not None:
@@ -119,7 +122,7 @@ class Run:
             (self.folder / name).unlink(missing_ok=True)
         for name in (CHECKPOINT, SNAPSHOTS, *SWEEPS.values()):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        self._describe(self._identity)
+        self._describe({**self._identity, DECIDED: self.decided})
 
     def _describe(self, identity: dict[str, Any]) -> None:
         with staged(self.folder, (RECIPE, RUN)) as stage:
@@ -158,7 +161,8 @@ class Run:
             stored = parse_json(read_bounded(path, "record of a run", MOST_RUN_BYTES))
         except ValueError as error:
             raise SurgeonError(f"{path} is not readable JSON ({error}).") from None
-        if not isinstance(stored, dict) or not isinstance(stored.get("changes", []), list):
+        parts = {"changes": list, DECIDED: dict}
+        if not isinstance(stored, dict) or not all(isinstance(stored.get(k, of()), of) for k, of in parts.items()):
             raise SurgeonError(f"{path} is not the record of a run.")
         return stored
 
