@@ -26,7 +26,7 @@ RATE_FOR = {True: 32, False: 128}
 NEW_HEAD_SCALE = 0.01
 CLASSES_PER_RATE, FASTEST_HEAD = 10, 10.0
 WARMUP_SHARE = 1 / 12
-FEW = 1000
+FEW = 2000
 """Training images, of which fewer do not make better statistics of BatchNorm than those that came with the weights."""
 CROP = "standard:scale=0.35"
 AS_SAID = "a given learning rate"
