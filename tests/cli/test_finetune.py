@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -277,19 +278,22 @@ def test_what_a_run_has_decided_outlives_other_defaults(
 
 
 def test_a_silent_run_says_what_is_decided_and_why(tmp_path: Path) -> None:
-    command = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "-o", tmp_path / "run")
-    told = done(*command, "--dry-run")
-    assert "epochs 20, batch_size 8 (" in " ".join(told.stderr.split())
+    command = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "-o", tmp_path / "run", "--dry-run")
+    told = done(*command)
+    lines = [line.strip() for line in told.stderr.splitlines()]
+    assert "by default     batch_size 16, epochs 20 (80 training images)" in lines
+    assert "by default     freeze nothing (no plain BatchNorm to keep)" in lines
+    assert yaml.safe_load(told.stdout)["epochs"] == 20
+    told = done(*command, "--freeze-norm", "--epochs", 3)
     recipe = yaml.safe_load(told.stdout)
-    assert recipe["epochs"] == 20
-    assert recipe["freeze"] == ["norm"]
-    told = done(*command, "--dry-run", "--no-freeze-norm", "--epochs", 3, "--bn", "ghost:size=4")
-    recipe = yaml.safe_load(told.stdout)
-    assert (recipe["epochs"], recipe["freeze"]) == (3, [])
-    assert "epochs" not in told.stderr.partition("by default")[2]
+    assert (recipe["epochs"], recipe["freeze"]) == (3, ["norm"])
+    assert "epochs 3" not in told.stderr
+    told = done(*command, "--no-freeze-norm")
+    assert yaml.safe_load(told.stdout)["freeze"] == []
+    assert "freeze" not in told.stderr
 
 
-def test_the_recipe_of_a_run_is_spelled_out(uninterrupted: Path) -> None:
+def test_the_recipe_of_a_run_is_spelled_out(tmp_path: Path, uninterrupted: Path) -> None:
     """With what network and images have decided."""
     path = uninterrupted / "recipe.yaml"
     recipe = yaml.safe_load(path.read_text("utf-8"))
@@ -297,6 +301,11 @@ def test_the_recipe_of_a_run_is_spelled_out(uninterrupted: Path) -> None:
     assert recipe == json.loads((uninterrupted / "result.json").read_text("utf-8"))["recipe"]
     command = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "--workers", 0, "--recipe")
     done(*command, path, "-o", uninterrupted, "--resume")
+    older = shutil.copytree(uninterrupted, tmp_path / "older")
+    (older / "recipe.yaml").write_text(path.read_text("utf-8").replace("head_scale: 1.0\n", ""))
+    done(*QUICK, "-o", older, "--resume")
+    (older / "recipe.yaml").write_text(path.read_text("utf-8").replace("lr: ", "# lr: "))
+    assert "is not the recipe of a run: it leaves lr and head_lr open" in refusal(*QUICK, "-o", older, "--resume")
     assert "settings: norm_weight_decay." in refusal(*QUICK, "-o", uninterrupted, "--resume", "--no-norm-weight-decay")
 
 

@@ -17,6 +17,8 @@ from surgeon.training.tracking import check_tracker
 
 RECIPE, RUN, LOGITS, PICTURE = "recipe.yaml", "run.json", "test-logits.safetensors", "curves.png"
 CHECKPOINT, SNAPSHOTS, SWEEPS = "checkpoint", "snapshots", {"alpha": "sweep-alpha", "lambda": "sweep-lambda"}
+DRAWN_AS_IS = {"head_scale": 1.0}
+"""What a run of an older version did, whose recipe does not say it."""
 MAY_CHANGE = ("lr",)
 """Keys that an unfinished run may go on with another value of: a loss that is no number wants a smaller rate."""
 
@@ -56,8 +58,9 @@ def check_run(request: FinetuneRequest) -> None:
 def begun_with(folder: Path) -> SettledRecipe:
     """The recipe of the run in a folder."""
     path = folder / RECIPE
+    content = DRAWN_AS_IS | read_yaml(path)
     try:
-        return SettledRecipe.model_validate(dict(check_recipe(read_yaml(path), str(path))))
+        return SettledRecipe.model_validate(dict(check_recipe(content, str(path))))
     except ValidationError as error:
         keys = listing(str(details["loc"][0]) for details in error.errors())
         raise SurgeonError(f"{path} is not the recipe of a run: it leaves {keys} open.") from None

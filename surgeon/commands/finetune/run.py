@@ -93,7 +93,7 @@ class Run:
             preprocessing=self.preprocessing,
             trained=trained,
             new_head=self.loaded is not loaded,
-            residual=network.has_residual_path(self.loaded),
+            residual=asked.norm_weight_decay is None and network.has_residual_path(self.loaded),
             plain_norms=network.has_plain_batch_norm(self.loaded.model),
             branch_augments=network.branch_augments(self.loaded.model),
         )
