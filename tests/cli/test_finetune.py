@@ -304,8 +304,8 @@ def test_the_recipe_of_a_run_is_spelled_out(tmp_path: Path, uninterrupted: Path)
     older = shutil.copytree(uninterrupted, tmp_path / "older")
     (older / "recipe.yaml").write_text(path.read_text("utf-8").replace("head_scale: 1.0\n", ""))
     done(*QUICK, "-o", older, "--resume")
-    (older / "recipe.yaml").write_text(path.read_text("utf-8").replace("lr: ", "# lr: "))
-    assert "is not the recipe of a run: it leaves lr and head_lr open" in refusal(*QUICK, "-o", older, "--resume")
+    (older / "recipe.yaml").write_text(path.read_text("utf-8").replace("\nlr: ", "\n# lr: "))
+    assert "is not the recipe of a run: it leaves lr open" in refusal(*QUICK, "-o", older, "--resume")
     assert "settings: norm_weight_decay." in refusal(*QUICK, "-o", uninterrupted, "--resume", "--no-norm-weight-decay")
 
 

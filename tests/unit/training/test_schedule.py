@@ -203,6 +203,18 @@ def test_both_heads_of_a_network_that_has_two_learn(name: str, with_it: set[str]
     assert {parameter.rpartition(".")[0] for parameter in drawn} <= learning
 
 
+def test_only_a_new_head_is_made_smaller() -> None:
+    trained = load_model("tf_efficientnet_lite0", pretrained=False)
+    trained.origin = trained.origin.model_copy(update={"weights": BaseWeights(origin="trained elsewhere")})
+    fitted = network.fit_to_classes(trained, 4, seed=1).model
+    before = {name: parameter.clone() for name, parameter in fitted.named_parameters()}
+    network.scale_new_head(trained.model, fitted, 0.01)
+    for name, parameter in fitted.named_parameters():
+        torch.testing.assert_close(parameter, before[name] * (0.01 if name.startswith("classifier.") else 1))
+    network.scale_new_head(trained.model, trained.model, 0.01)
+    assert torch.equal(trained.model.conv_stem.weight, fitted.conv_stem.weight)
+
+
 @pytest.mark.parametrize("name", ["convnext_atto", "torchvision:mobilenet_v3_small", "torchvision:squeezenet1_1"])
 def test_one_head_learns(name: str) -> None:
     fitted, drawn = for_four_classes(name)
