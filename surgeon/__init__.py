@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from surgeon.core.errors import SurgeonError
     from surgeon.inserts.moex.layer import exchange_unit
     from surgeon.inserts.moex.loss import CutMix, exchanged_loss
+    from surgeon.layers.padding import padding
     from surgeon.measuring.engine import evaluate
     from surgeon.surgery.apply import convert
     from surgeon.surgery.branches import branch, merge_branches, mix_branches
@@ -55,6 +56,7 @@ __all__ = [
     "merge_branches",
     "mix_branches",
     "mixer",
+    "padding",
     "predict",
     "recalibrate",
     "robustness",
@@ -83,6 +85,7 @@ _HOMES = {
     "merge_branches": "surgeon.surgery.branches",
     "mix_branches": "surgeon.surgery.branches",
     "mixer": "surgeon.augment.pipeline",
+    "padding": "surgeon.layers.padding",
     "predict": "surgeon.commands.predict.api",
     "recalibrate": "surgeon.commands.recalibrate.api",
     "robustness": "surgeon.commands.robustness.api",

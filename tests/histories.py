@@ -17,6 +17,7 @@ from surgeon.models.history import (
     Images,
     Merged,
     Recalibrated,
+    Renamed,
     Saved,
     Snapshot,
     Step,
@@ -169,4 +170,5 @@ def every_step() -> tuple[Step, ...]:
         recalibrated(),
         averaged((fine_tuned(OWN),), (fine_tuned(OWN), swept())),
         Exported(target="onnx", folded=3),
+        Renamed(rules=(r"stage_(\d)=layer\1",), layers={"stem.conv": "conv1"}, checked=18, norms=19),
     )

@@ -16,6 +16,7 @@ from surgeon.studies.definition import Evaluation
 from surgeon.studies.file import StudyFile
 from surgeon.training.recipe import Recipe, header_of, shipped_recipes
 
+STUDIES = Path(__file__).parents[2] / "recipes" / "studies"
 RECIPES = """# Recipes
 
 What `surgeon finetune --recipe NAME` takes: a YAML file of keys and values, in which unknown keys are errors. `surgeon
@@ -104,6 +105,16 @@ def study_keys(of: str) -> str:
     )
 
 
+def shipped_studies(_: Any = None) -> str:
+    """Every study file of recipes/studies, with what it is about and how long it takes."""
+    headers = {path: header_of(path) for path in sorted(STUDIES.glob("*.yaml"))}
+    rows = [
+        [f"`{path.name}`", cell(header.summary), cell(header.expected.partition(";")[0])]
+        for path, header in headers.items()
+    ]
+    return table(["file", "what it is about", "takes"], rows)
+
+
 def record(path: str) -> str:
     """Every field of a record with its type and the text under it, read from the source without importing torch."""
     module, _, name = path.rpartition(".")
@@ -138,5 +149,6 @@ TABLES: dict[str, Callable[[Any], str]] = {
     **{name: partial(registered, kind) for name, kind in REGISTRIES.items()},
     "recipe-keys": recipe_keys,
     "record": record,
+    "shipped-studies": shipped_studies,
     "study-keys": study_keys,
 }

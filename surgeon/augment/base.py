@@ -16,6 +16,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from surgeon.core.entry import Entry, summary_of
+from surgeon.core.errors import SurgeonError, listing
+from surgeon.core.media import Medium
 from surgeon.core.registry import Registry
 from surgeon.core.specs import Options, option, parse_spec
 
@@ -39,6 +41,9 @@ __all__ = [
 ImageOperation = Callable[["Image.Image"], "Image.Image"]
 """Draws from the global generators of random, numpy and torch, as timm's and torchvision's own do."""
 
+JointOperation = Callable[["Image.Image", "Tensor"], "tuple[Image.Image, Tensor]"]
+"""A picture and its mask (H, W) to those of the network's size; draws as an ImageOperation does."""
+
 BatchOperation = Callable[["Tensor", "Tensor", "Generator | None"], "tuple[Tensor, Tensor]"]
 """Normalised images (N, C, H, W) and soft targets (N, classes) to the same, neither changed in place."""
 
@@ -57,6 +62,9 @@ class Kind(StrEnum):
     POLICY = "policy"
     """Stands for several others."""
 
+
+CROPS = {Medium.IMAGE: "standard", Medium.SOUND: "time-shift"}
+"""What training crops with, where it is not told how."""
 
 _WORKS_ON = {
     Kind.GEOMETRY: "picture: the crop",
@@ -84,9 +92,31 @@ class Augment(Entry[AugmentConfig]):
 
     kind: Kind
     build: Callable[[Any, Preprocessing], Any]
+    on: tuple[Medium, ...] = ()
+    """Of what; batches are normalised numbers, whatever they were made of."""
+    joint: Callable[[Any, Preprocessing], JointOperation] | None = None
+    """What makes the operation on a picture and its mask together, of a crop that masks can follow."""
+    keeps_places: bool = False
+    """Whether what an image shows stays where it is, so that its mask is still true."""
 
     def facts(self) -> dict[str, Any]:
-        return {"kind": self.kind.value, "works on": _WORKS_ON[self.kind]}
+        works_on = _WORKS_ON[self.kind] if Medium.IMAGE in self.media else "clips of sound"
+        return {"kind": self.kind.value, "works on": works_on}
+
+    @property
+    def media(self) -> tuple[Medium, ...]:
+        """What it works on: if it does not say so, batches of anything, and single images."""
+        return self.on or (tuple(Medium) if self.kind in (Kind.BATCH, Kind.MIX) else (Medium.IMAGE,))
+
+    def built(self, config: AugmentConfig, preprocessing: Preprocessing) -> Any:
+        """The operation for a network that takes what this works on."""
+        if preprocessing.medium not in self.media:
+            fitting = [name for name in augments if augments[name].on == (preprocessing.medium,)]
+            raise SurgeonError(
+                f"The augment {self.name!r} is for {self.media[0].samples}, not for {preprocessing.medium.samples}.",
+                f"For these there are {listing(fitting)}, mixes and other batch augmentations." if fitting else "",
+            )
+        return self.build(config, preprocessing)
 
 
 augments: Registry[Augment] = Registry(Augment.noun, "surgeon.augment", Augment)
@@ -103,12 +133,29 @@ def check_augments(specs: Iterable[str]) -> None:
 
 
 def register(
-    name: str, *, kind: Kind, paper: str, config: type[AugmentConfig] = AugmentConfig
+    name: str,
+    *,
+    kind: Kind,
+    paper: str,
+    config: type[AugmentConfig] = AugmentConfig,
+    on: tuple[Medium, ...] = (),
+    joint: Callable[[Any, Preprocessing], JointOperation] | None = None,
+    keeps_places: bool = False,
 ) -> Callable[[Callable[[Any, Preprocessing], Any]], Augment]:
-    """Register the decorated function, which builds the operation; its docstring's first line is the summary."""
+    """Register the decorated function, which builds the operation; its docstring's first line is the summary.
+
+    Args:
+        name: What people type after `--augment`.
+        kind: What it works on.
+        paper: Where it is from.
+        config: Its options.
+        on: Of what single samples it is, if not of images.
+        joint: Of a crop that masks can follow, what builds the operation on both.
+        keeps_places: Whether what an image shows stays where it is, so that its mask is still true.
+    """
 
     def wrap(build: Callable[[Any, Preprocessing], Any]) -> Augment:
         summary = summary_of(build, Augment.noun, name)
-        return augments.register(name)(Augment(name, summary, paper, config, kind, build))
+        return augments.register(name)(Augment(name, summary, paper, config, kind, build, on, joint, keeps_places))
 
     return wrap

@@ -22,7 +22,7 @@ class CutoutConfig(AugmentConfig):
     p: float = option(1.0, "Probability that an image is cut.", ge=0, le=1)
 
 
-@register("cutout", kind=Kind.BATCH, paper="DeVries and Taylor, 2017", config=CutoutConfig)
+@register("cutout", kind=Kind.BATCH, paper="DeVries and Taylor, 2017", config=CutoutConfig, keeps_places=True)
 def cutout(config: CutoutConfig, preprocessing: Preprocessing) -> BatchOperation:  # noqa: ARG001
     """A square with its middle anywhere is blanked: with the mean colour, which is 0 after normalisation."""
 

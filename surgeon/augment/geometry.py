@@ -29,11 +29,9 @@ def is_small(preprocessing: Preprocessing) -> bool:
 @cache
 def evaluation_geometry(preprocessing: Preprocessing) -> ImageOperation:
     """The same resizing and centre crop as in evaluation; one object for one preprocessing."""
-    from surgeon.data.transforms import Transform
+    from surgeon.data.transforms import transform_for
 
-    transform = Transform(preprocessing)
-    # All but the last step, which makes a tensor of the picture.
-    return in_mode(transform.mode, transform.geometry.transforms[:-1])
+    return transform_for(preprocessing).picture
 
 
 def in_mode(mode: str, steps: list[ImageOperation]) -> ImageOperation:

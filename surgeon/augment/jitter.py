@@ -18,7 +18,7 @@ class JitterConfig(AugmentConfig):
     strength: float = option(0.4, "Each is multiplied by a factor between 1 - strength and 1 + strength.", gt=0, le=1)
 
 
-@register("colour-jitter", kind=Kind.IMAGE, paper="Howard, 2013", config=JitterConfig)
+@register("colour-jitter", kind=Kind.IMAGE, paper="Howard, 2013", config=JitterConfig, keeps_places=True)
 def colour_jitter(config: JitterConfig, preprocessing: Preprocessing) -> ImageOperation:  # noqa: ARG001
     """Random brightness, contrast and saturation, in random order."""
     from torchvision.transforms import ColorJitter

@@ -20,7 +20,7 @@ class NoiseConfig(AugmentConfig):
     sigma: float = option(0.2, "Standard deviation, where black is 0 and white 1.", gt=0)
 
 
-@register("gaussian-noise", kind=Kind.IMAGE, paper="Merchant et al., 2020", config=NoiseConfig)
+@register("gaussian-noise", kind=Kind.IMAGE, paper="Merchant et al., 2020", config=NoiseConfig, keeps_places=True)
 def gaussian_noise(config: NoiseConfig, preprocessing: Preprocessing) -> ImageOperation:  # noqa: ARG001
     """Gaussian noise on every pixel and channel, clipped to what a picture can show."""
     import numpy as np

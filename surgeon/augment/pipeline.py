@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from surgeon.augment.base import BatchOperation, ImageOperation, Kind, augments
+from surgeon.augment.base import BatchOperation, ImageOperation, JointOperation, Kind, augments
 from surgeon.augment.draws import generator_device
 from surgeon.augment.mixing import Mix
 from surgeon.core.errors import SurgeonError, listing
@@ -37,6 +37,8 @@ class Augmentation:
     image: tuple[ImageOperation, ...] = ()
     batch: tuple[BatchOperation, ...] = ()
     mixing: tuple[BatchOperation, ...] = ()
+    joint: JointOperation | None = None
+    """Where images have masks, the crop of both, in the place of `geometry`."""
 
     def without_mixing(self) -> Augmentation:
         """The same, with every image its own: for the last epochs."""
@@ -54,10 +56,18 @@ class Augmentation:
         return _in_turn(images, targets, generator, self.batch)
 
 
-def build_augmentation(specs: Sequence[str], preprocessing: Preprocessing, crop: str | None = None) -> Augmentation:
-    """The augmentation that the specs ask for; where they say nothing of the crop, `crop` or that of evaluation."""
-    from surgeon.augment.geometry import evaluation_geometry
+def build_augmentation(
+    specs: Sequence[str], preprocessing: Preprocessing, crop: str | None = None, *, masks: bool = False
+) -> Augmentation:
+    """The augmentation that the specs ask for; where they say nothing of the crop, `crop` or that of evaluation.
 
+    Images with masks are cut together with these, and take only what leaves the rest in its place.
+    """
+    from surgeon.augment.geometry import evaluation_geometry
+    from surgeon.augment.masked import check_for_masks, joint_crop
+
+    if masks:
+        check_for_masks(specs, preprocessing)
     made: dict[Kind, list[Any]] = {kind: [] for kind in Kind}
     for one in _operations(specs, preprocessing):
         made[one.kind].append(one.operation)
@@ -70,6 +80,7 @@ def build_augmentation(specs: Sequence[str], preprocessing: Preprocessing, crop:
         image=tuple(made[Kind.IMAGE]),
         batch=tuple(made[Kind.BATCH]),
         mixing=tuple(made[Kind.MIX]),
+        joint=joint_crop(specs, preprocessing, crop) if masks else None,
     )
 
 
@@ -122,7 +133,7 @@ def _operations(specs: Sequence[str], preprocessing: Preprocessing) -> Iterator[
         name, options = parse_spec(spec)
         augment = augments[name]
         config = augment.configure(options)
-        made = augment.build(config, preprocessing)
+        made = augment.built(config, preprocessing)
         if augment.kind is Kind.POLICY:
             yield from _operations(made, preprocessing)
         else:

@@ -148,7 +148,8 @@ def _list(texts: Sequence[str]) -> str:
 def _input(surgery: Surgery) -> str:
     if (images := surgery.preprocessing) is None:
         return ""
-    return f"| input | {'x'.join(map(str, images.input_size))}, mean {images.mean}, std {images.std} |"
+    made_of = "" if images.sound is None else f"{images.sound.text}, as "
+    return f"| input | {made_of}{'x'.join(map(str, images.input_size))}, mean {images.mean}, std {images.std} |"
 
 
 def _what(network: str, plan: ResolvedPlan) -> str:

@@ -8,10 +8,17 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from surgeon.checkpoint.record import Surgery
 from surgeon.core.errors import printable
-from surgeon.models.history import DataKind, History
+from surgeon.core.media import Medium
+from surgeon.models.history import DataKind
 from surgeon.models.hub import hub_name
 from surgeon.models.lineage import last_test, training_data
+from surgeon.models.sources import Origin
+from surgeon.problems import SEGMENTATION, Problem, problem_of
 from surgeon.surgery.plainness import predicts_unconverted
+
+OF_SOUND = "audio-classification"
+HUB_METRICS = {"accuracy": "accuracy", "iou": "mean_iou"}
+"""As the hub calls them."""
 
 
 def title(folder: str, surgery: Surgery) -> str:
@@ -42,24 +49,42 @@ def _is_plain(surgery: Surgery) -> bool:
 
 def metadata_for(library: str, folder: str, surgery: Surgery, licence: str | None) -> ModelCardData:
     """Of the card of a network that is loaded with a library."""
-    results = _test_results(surgery.history)
+    results = _test_results(surgery)
     return ModelCardData(
         library_name=library,
         license=licence,
         base_model=hub_name(surgery.base_weights.origin),
         datasets=[data.hub for data in training_data(surgery.history) if data.hub is not None] or None,
-        metrics=["accuracy"] if results else None,
-        pipeline_tag="image-classification",
+        metrics=[HUB_METRICS[judged_by(surgery)]] if results else None,
+        pipeline_tag=task_of(surgery),
         tags=["batch-normalization", "norm-surgeon"],
         model_name=title(folder, surgery) if results else None,
         eval_results=results or None,
     )
 
 
-def _test_results(history: History) -> list[EvalResult]:
-    """The accuracy of the network as it is, if it was tested on images that others know."""
-    tested = last_test(history)
-    accuracy = tested.figures.values.get("accuracy") if tested is not None else None
+def problem_of_record(surgery: Surgery) -> Problem:
+    """What the network does: segment, if it is one that does or was tested so."""
+    tested = last_test(surgery.history)
+    of_masks = tested is not None and SEGMENTATION.default_metric in tested.figures.values
+    return SEGMENTATION if of_masks else problem_of(Origin(source=surgery.source), None)
+
+
+def task_of(surgery: Surgery) -> str:
+    """What the network does, as the hub calls it."""
+    hears = surgery.preprocessing is not None and surgery.preprocessing.medium is Medium.SOUND
+    return OF_SOUND if hears else problem_of_record(surgery).task
+
+
+def judged_by(surgery: Surgery) -> str:
+    """The metric that the card tells of."""
+    return problem_of_record(surgery).default_metric
+
+
+def _test_results(surgery: Surgery) -> list[EvalResult]:
+    """How good the network is as it is, if it was tested on images that others know."""
+    tested, metric = last_test(surgery.history), judged_by(surgery)
+    accuracy = tested.figures.values.get(metric) if tested is not None else None
     if tested is None or accuracy is None or not math.isfinite(accuracy):
         return []
     data = tested.images.data
@@ -67,11 +92,11 @@ def _test_results(history: History) -> list[EvalResult]:
         return []
     return [
         EvalResult(
-            task_type="image-classification",
+            task_type=task_of(surgery),
             dataset_type=name,
             dataset_name=name,
             dataset_split=tested.images.split,
-            metric_type="accuracy",
+            metric_type=HUB_METRICS[metric],
             metric_value=round(accuracy, 6),
         )
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from surgeon.models.hub import (
     not_waiting_for_hub,
     repository_of,
 )
+from surgeon.models.renaming import Naming
 from surgeon.models.sources import LoadedModel, Origin, build, load_model
 from surgeon.surgery.apply import apply_plan
 from surgeon.surgery.branches import mix_branches
@@ -31,12 +33,19 @@ ASSETS = Path(__file__).parents[1] / "assets"
 
 
 def open_model(
-    name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None
+    name: str,
+    *,
+    weights: Path | None = None,
+    pretrained: bool = True,
+    num_classes: int | None = None,
+    rename: Sequence[str] = (),
+    match: str | None = None,
 ) -> LoadedModel:
     """Any MODEL of the command line: a checkpoint, here or on the hub, a bundled model, or an architecture's name."""
-    folder = _checkpoint_named(name) if weights is None else None
+    naming = Naming.of(rename, match)
+    folder = _checkpoint_named(name) if weights is None and not naming else None
     if folder is None or (folder == ASSETS / name and not pretrained):
-        return load_model(name, weights=weights, pretrained=pretrained, num_classes=num_classes)
+        return load_model(name, weights=weights, pretrained=pretrained, num_classes=num_classes, naming=naming)
     if num_classes is not None or not pretrained:
         option = "--no-pretrained" if not pretrained else "--num-classes"
         raise SurgeonError(f"{option} does not go with a checkpoint, which has its own weights and classes.")
@@ -96,14 +105,29 @@ def folder_of(path: str | Path) -> Path:
     return folder
 
 
-def load(path: str | Path, model: nn.Module | None = None) -> nn.Module:
+def load(
+    path: str | Path,
+    model: nn.Module | None = None,
+    *,
+    weights: str | Path | None = None,
+    rename: Sequence[str] = (),
+    match: str | None = None,
+) -> nn.Module:
     """The converted network of a checkpoint, in evaluation mode, with its plan as `model.surgery`.
 
     Args:
-        path: A folder, or `hf-hub:OWNER/NAME`.
+        path: A folder, or `hf-hub:OWNER/NAME`; with `weights`, the name of an architecture.
         model: The unconverted network, if neither timm nor torchvision can build it; it is converted and filled in
             place.
+        weights: A file of weights for the architecture.
+        rename: `PATTERN=REPLACEMENT`, regular expressions that turn the names in the file into the network's.
+        match: `"shapes"` matches the layers of the file by order and shape, whatever they are called.
     """
+    if weights is not None or rename or match:
+        if model is not None:
+            raise SurgeonError("surgeon.load takes either weights or a model of your own.")
+        file = None if weights is None else Path(weights)
+        return open_model(str(path), weights=file, rename=rename, match=match).model
     return load_checkpoint(folder_of(path), model).model
 
 

@@ -20,6 +20,7 @@ from surgeon.models.history import (
     Images,
     Merged,
     Recalibrated,
+    Renamed,
     Saved,
     Step,
     Swept,
@@ -37,6 +38,8 @@ def _texts(step: Step) -> tuple[str, ...]:
     match step:
         case Earlier() | Saved():
             return step.findings
+        case Renamed():
+            return (_renamed(step),)
         case Converted():
             return (_converted(step),)
         case FineTuned():
@@ -58,6 +61,19 @@ def _texts(step: Step) -> tuple[str, ...]:
             return (f"Exported to {step.target}{folded}.",)
 
 
+def _renamed(step: Renamed) -> str:
+    parts = [f"Tensors of the weights file renamed by {listing(step.rules)}."] if step.rules else []
+    if step.layers:
+        parts.append(f"{count(len(step.layers), 'layer')} of the weights file matched by order and shape.")
+        parts.append(
+            f"Stored means agree with what reaches the layer in {step.checked} of "
+            f"{count(step.norms, 'BatchNorm layer')}."
+            if step.checked
+            else "No statistics could confirm the order."
+        )
+    return " ".join(parts)
+
+
 def _converted(step: Converted) -> str:
     parts = [count(step.layers, "layer")] if step.layers else []
     parts += [count(step.units, "inserted unit")] if step.units else []
@@ -68,7 +84,8 @@ def _converted(step: Converted) -> str:
 
 
 def _fine_tuned(step: FineTuned) -> str:
-    sentences = [f"Fine-tuned on {step.data.name}: {count(step.train_images, 'image')}."]
+    unlabelled = f", and {_images(step.unlabelled)}, without labels" if step.unlabelled is not None else ""
+    sentences = [f"Fine-tuned on {step.data.name}: {count(step.train_images, 'image')}{unlabelled}."]
     trained = "1 class" if step.classes == 1 else f"{step.classes:,} classes"
     epochs = step.recipe.get("epochs")
     trained += f", {count(epochs, 'epoch')}" if isinstance(epochs, int) else ""
@@ -126,8 +143,10 @@ def _temperature(step: TemperatureFitted) -> str:
 
 def _tested(step: Tested) -> str:
     views = f", views {step.tta}" if step.tta else ""
-    accuracy = _figure("accuracy", step.figures.values.get("accuracy"))
     known = "" if step.images.split == "test" else f" ({_images(step.images)})"
+    if (iou := step.figures.values.get("iou")) is not None:
+        return f"Test: mean IoU {_figure('iou', iou)} on {count(step.figures.images, 'image')}{known}{views}."
+    accuracy = _figure("accuracy", step.figures.values.get("accuracy"))
     return f"Test: {accuracy} of {count(step.figures.images, 'image')}{known}{views}."
 
 
@@ -212,7 +231,8 @@ def _images(images: Images) -> str:
 
 
 def _score(figures: Figures, what: str) -> str:
-    return f"accuracy {_figure('accuracy', figures.values.get('accuracy'))} on {count(figures.images, what)}"
+    name = "iou" if figures.values.get("iou") is not None else "accuracy"
+    return f"{presentation_of(name).label} {_figure(name, figures.values.get(name))} on {count(figures.images, what)}"
 
 
 def _figure(metric: str, value: float | None) -> str:

@@ -181,7 +181,8 @@ def config_for_timm(model: nn.Module, origin: Origin) -> dict[str, Any]:
         "library_name": source.library if source else None,
         "label_names": list(origin.class_names) if origin.class_names else None,
         "model_args": arguments or None,
-        "pretrained_cfg": preprocessing.model_dump(mode="json") if preprocessing else {},
+        # timm knows nothing of sound, and stops at names that it does not know.
+        "pretrained_cfg": preprocessing.model_dump(mode="json", exclude={"sound"}) if preprocessing else {},
     }
     timm_cfg = getattr(model, "pretrained_cfg", None)
     if source and source.library == "timm" and timm_cfg:

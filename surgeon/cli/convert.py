@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,7 +82,7 @@ def convert(
         from surgeon.commands.convert import perform_conversion, plan_conversion
     if not dry_run:
         check_destination(folder, overwrite)
-    loaded = opening.open(model)
+    loaded = opening.open(model, tells_names=False)  # the plan does
     with output.working("Planning…"):
         conversion = plan_conversion(loaded, bn, layers, insert)
     if not dry_run:
@@ -114,6 +114,8 @@ def describe(conversion: Conversion, dry_run: bool) -> None:
     for note in conversion.notes:
         output.say(f"  [yellow]note:[/] {escape(note)}")
     if dry_run:
+        if conversion.renamed is not None and conversion.renamed.layers:
+            output.show(names_table(conversion.renamed.layers))
         output.show(plan_table(conversion))
         output.say("Dry run: nothing was written.")
         return
@@ -145,6 +147,16 @@ def _shift(value: float) -> str:
     if value == float("inf"):
         return "the chosen setting changes how many outputs there are (detections) or makes some NaN"
     return f"the chosen setting moves the outputs by {value:.2g} (relative)"
+
+
+def names_table(layers: Mapping[str, str]) -> Table:
+    """Which layer of the weights file became which of the network."""
+    table = Table(title="Layers matched by order and shape", title_justify="left")
+    for heading in ("in the file", "in the network"):
+        table.add_column(heading, overflow="fold")
+    for names in layers.items():
+        table.add_row(*map(escape, names))
+    return table
 
 
 def plan_table(conversion: Conversion) -> Table:

@@ -45,14 +45,14 @@ def ensemble(
         ),
     ] = "logits",
     metric: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--metric",
             metavar="M",
-            help="What to choose and to rank by: {metrics}. See surgeon ls metrics.",
+            help="What to choose and to rank by: {metrics}. See surgeon ls metrics. Default: accuracy, of masks iou.",
             autocompletion=completion.metrics,
         ),
-    ] = "accuracy",
+    ] = None,
     greedy: Annotated[
         bool, typer.Option("--greedy", help="Also average only the members that help, chosen on other images.")
     ] = False,
@@ -86,7 +86,8 @@ def ensemble(
     check_member_names(members)
     from surgeon.metrics import metrics  # which loads numpy
 
-    metrics[metric]
+    if metric is not None:
+        metrics[metric]
     if choose_split is not None and not greedy:
         raise SurgeonError("--choose-split says what --greedy chooses on: pass both.")
     with loading():

@@ -1,4 +1,4 @@
-"""`surgeon eval`: how well a network classifies a data set."""
+"""`surgeon eval`: how well a network classifies or segments a data set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.report.wording import figure, gain_text, label
 
 if TYPE_CHECKING:
-    from surgeon.results import Evaluation
+    from surgeon.results import Evaluation, MaskBreakdown
 
 
 def add_to(app: typer.Typer) -> None:
@@ -106,20 +106,28 @@ def evaluate(
 
 def _describe(result: Evaluation, other_precision: bool, folder: Path | None) -> None:
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
-    facts = (("rewrites", result.rewrites), ("predicts by", result.prediction_by), ("views", views))
+    facts = [("rewrites", result.rewrites), ("predicts by", result.prediction_by), ("views", views)]
+    if result.masks is not None:
+        from surgeon.report.masks import size_text, void_text
+
+        facts += [("segmentation", size_text(result.masks)), ("void", void_text(result.masks))]
     tell_measured(result, result.model, [result.preprocessing], *facts)
     if other_precision:
         output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
     output.show(_table(result))
-    speed = f"{result.images_per_second:.0f} images/s on {result.device}"
-    output.say(f"{result.metrics.images:,} images in {result.seconds:.1f} s, {speed}")
+    samples = f"{result.preprocessing.medium.noun}s"
+    speed = f"{result.images_per_second:.0f} {samples}/s on {result.device}"
+    output.say(f"{result.metrics.images:,} {samples} in {result.seconds:.1f} s, {speed}")
+    if result.masks is not None:
+        _describe_masks(result.masks)
     if result.under:
         output.show(_table_of_conditions(result))
     if (one := result.against_one_view) is not None:
-        accuracy, entropy, _ = one.gains
+        gains = {gain.metric: gain for gain in one.gains}
+        first = figure(one.metrics.primary, one.metrics.value(one.metrics.primary))
         output.say(
-            f"Against one view ({one.metrics.accuracy:.2%}, {one.metrics.cross_entropy:.4f}): accuracy "
-            f"{gain_text(accuracy)}; cross-entropy {gain_text(entropy)}; "
+            f"Against one view ({first}, {one.metrics.cross_entropy:.4f}): {label(one.metrics.primary)} "
+            f"{gain_text(gains[one.metrics.primary])}; cross-entropy {gain_text(gains['cross-entropy'])}; "
             f"price: {result.views} views, {one.times_the_time:.1f}x the time"
         )
     if result.logits_file:
@@ -128,17 +136,35 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
         output.say(escape(result.decision))
         output.say(f"Checkpoint: {escape(result.checkpoint)}")
     if folder is not None:
-        tell_report(folder, "evaluation.png")
+        tell_report(folder, "evaluation.png", *(["masks.png"] if result.masks is not None else []))
+
+
+def _describe_masks(masks: MaskBreakdown) -> None:
+    """Class by class, in the order of their numbers."""
+    from surgeon.core.errors import listing
+
+    table = Table(title="Classes", title_justify="left")
+    table.add_column("class")
+    for heading in ("IoU", "95% interval", "found", "pixels", "images"):
+        table.add_column(heading, justify="right")
+    for one in masks.classes:
+        between = f"{figure('iou', one.iou_low)} to {figure('iou', one.iou_high)}"
+        numbers = figure("iou", one.iou), between, f"{one.found:.1%}", f"{one.pixels:,}", f"{one.images:,}"
+        table.add_row(escape(one.name), *numbers)
+    output.show(table)
+    if masks.absent:
+        output.note(f"no image shows {listing(masks.absent, 'or')}, so that is left out of the mean IoU")
 
 
 def _table_of_conditions(result: Evaluation) -> Table:
     table = Table(title="Under conditions", title_justify="left")
     table.add_column("condition")
-    for heading in ("accuracy", "cross-entropy", "ECE"):
+    primary = result.metrics.primary
+    for heading in (label(primary), "cross-entropy", "ECE"):
         table.add_column(heading, justify="right")
-    table.add_column("accuracy against clean images")
+    table.add_column(f"{label(primary)} against clean images")
     for one in result.under:
-        shown = (figure(name, one.metrics.value(name)) for name in ("accuracy", "cross-entropy", "ece"))
+        shown = (figure(name, one.metrics.value(name)) for name in (primary, "cross-entropy", "ece"))
         table.add_row(escape(one.condition), *shown, gain_text(one.against_clean) if one.against_clean else "")
     return table
 
@@ -149,10 +175,13 @@ def _table(result: Evaluation) -> Table:
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("95% interval", justify="right")
+    of_pixels = "of pixels: " if result.masks is not None else ""
     for name in columns.every([figures]):
         value, interval = figures.value(name), result.intervals.get(name)
         between = " to ".join(figure(name, edge) for edge in interval) if interval else ""
-        table.add_row(escape(label(name)), figure(name, value), between)
+        table.add_row(
+            escape(f"{of_pixels if name != figures.primary else ''}{label(name)}"), figure(name, value), between
+        )
     table.add_row("temperature (fitted)", figure("temperature", figures.temperature), "")
     if figures.nan_images:
         table.add_row("images with NaN logits", str(figures.nan_images), "")

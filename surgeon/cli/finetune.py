@@ -34,6 +34,15 @@ def finetune(
     folder: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the run lives: state, curves, checkpoint.")
     ],
+    unlabelled: Annotated[
+        str | None,
+        typer.Option(
+            "--unlabelled",
+            metavar="DATA",
+            help="Learn from images without labels as well (FixMatch); same: the training images, whose labels are "
+            "then not looked at. Adds --loss pseudo-label, unless a term looks at them.",
+        ),
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -188,7 +197,9 @@ def finetune(
         "input_size": images.input_size,
     }  # fmt: skip
     settings = load_recipe(
-        recipe, {key: value for key, value in given.items() if value not in (None, [])} | _changes(changes or [])
+        recipe,
+        {key: value for key, value in given.items() if value not in (None, [])} | _changes(changes or []),
+        output.note,
     )
     options.check_under(under, max_clean_loss)
     check_model_name(model)
@@ -199,6 +210,7 @@ def finetune(
         inference=images.request(data),
         recipe=settings,
         output=folder,
+        unlabelled=unlabelled,
         resume=resume,
         overwrite=overwrite,
         track=track,
@@ -278,12 +290,12 @@ class TerminalWatcher:
 
     def epoch(self, epoch: Epoch) -> None:
         validation = ""
-        if epoch.validation is not None:
-            validation = (
-                f"  validation {epoch.validation.accuracy:6.2%}, cross-entropy {epoch.validation.cross_entropy:.4f}"
-            )
+        if (measured := epoch.validation) is not None:
+            iou = f" mean IoU {measured.iou:6.2%}, pixels" if measured.primary == "iou" else ""
+            validation = f"  validation{iou} {measured.accuracy:6.2%}, cross-entropy {measured.cross_entropy:.4f}"
         output.say(
             f"epoch {epoch.number:>3}/{self.epochs}  loss {epoch.loss:.4f}  accuracy {epoch.accuracy:6.2%}{validation}"
+            f"{''.join(f'  {name} {share:.0%}' for name, share in epoch.shares.items())}"
             f"  [dim]{_rates(epoch)}{epoch.images_per_second:,.0f} images/s[/]"
             + (f"  [yellow]{count(epoch.left_out, 'unreadable image')} left out[/]" if epoch.left_out else "")
         )
@@ -303,9 +315,13 @@ def describe(result: FineTuning, folder: Path) -> None:
 
     output.say(f"  rewrites       {escape(result.rewrites) or 'none'}")
     output.say(f"  preprocessing  {preprocessing_text(result.preprocessing)}")
-    held_back = " (a tenth of the training images)" if result.held_back else ""
+    samples = f"{result.preprocessing.medium.noun}s"
+    held_back = f" (a tenth of the training {samples})" if result.held_back else ""
+    if result.classes_text:
+        output.say(f"  classes        {escape(result.classes_text)}")
     images = f"{result.train_images:,} training, {result.validation_images:,} validation{held_back}"
-    output.say(f"  images         {images}, {result.test_images:,} test")
+    unlabelled = f", {result.unlabelled_images:,} unlabelled" if result.unlabelled_images else ""
+    output.say(f"  {samples:<13}  {images}, {result.test_images:,} test{unlabelled}")
     if left_out := left_out_text(result):
         output.say(f"  [yellow]note:[/] left out as unreadable: {escape(left_out)}")
     for sentence in result.settings:
@@ -313,6 +329,6 @@ def describe(result: FineTuning, folder: Path) -> None:
     rows = {f"{r.split}, {r.setting}" + (f", {r.tta} views" if r.tta else ""): r.metrics for r in rows_of(result)}
     output.show(columns.by_metric(rows))
     if result.test is None:
-        output.say("There are no test images, and figures on the validation images flatter what was chosen on them.")
+        output.say(f"There are no test {samples}, and figures on the validation split flatter what was chosen on it.")
     where, run = escape(result.checkpoint), escape(str(folder))
     output.say(f"Checkpoint: {where}   report: {run}/report.html, result.json, curves.png")

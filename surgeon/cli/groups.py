@@ -26,12 +26,18 @@ class Weights:
     """Which weights a model gets."""
 
     weights: options.Weights = None
+    rename: options.Rename = None
+    match: options.Match = None
     pretrained: options.Pretrained = True
 
-    def load(self, model: str) -> LoadedModel:
+    def load(self, model: str, tells_names: bool = True) -> LoadedModel:
         from surgeon import checkpoint
 
-        return checkpoint.open_model(model, **asdict(self))
+        loaded = checkpoint.open_model(model, **(asdict(self) | {"rename": tuple(self.rename or ())}))
+        if tells_names and (self.rename or self.match):
+            for remark in loaded.origin.notes:
+                output.note(remark)
+        return loaded
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,9 @@ class Opening(Weights):
 
     num_classes: options.NumClasses = None
 
-    def open(self, model: str) -> LoadedModel:
+    def open(self, model: str, tells_names: bool = True) -> LoadedModel:
         with output.working(f"Opening {model}…"):
-            return self.load(model)
+            return self.load(model, tells_names)
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,13 @@ class AnyImages:
     label_column: options.LabelColumn = None
     input_size: options.InputSize = None
     device: options.Device = None
+    where: options.Where = None
+    problem: options.Problem = None
+    void: options.Void = None
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        return asdict(self) | {name: tuple(getattr(self, name) or ()) for name in ("where", "void")}
 
 
 @dataclass(frozen=True)
@@ -65,9 +78,11 @@ class TrainingImages(AnyImages):
 
     def request(self, data: str) -> InferenceRequest:
         """What has to be opened."""
+        from surgeon.data.opening import check_data
         from surgeon.measuring.preparation import InferenceRequest
 
-        given = asdict(self)
+        check_data(data)
+        given = self._given
         given.pop("input_size")  # part of the recipe
         return InferenceRequest(data=data, **given)
 
@@ -97,7 +112,6 @@ class InferenceImages(AnyImages):
     """Images to predict, and how they are prepared."""
 
     split: options.Split = None
-    where: options.Where = None
     crop_pct: options.CropPct = None
     interpolation: options.Interpolation = None
     mean: options.Mean = None
@@ -108,7 +122,10 @@ class InferenceImages(AnyImages):
 
     def request(self, data: str, tta: str | None = None, merge: str = "logits") -> InferenceRequest:
         """What has to be predicted, checked."""
-        return _inference_request(asdict(self) | {"where": tuple(self.where or ())}, data, tta, merge)
+        from surgeon.data.opening import check_data
+
+        check_data(data)  # before weights are downloaded
+        return _inference_request(self._given, data, tta, merge)
 
 
 @dataclass(frozen=True)

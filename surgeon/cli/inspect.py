@@ -13,9 +13,10 @@ from rich.table import Table
 from surgeon.cli import completion, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_report
 from surgeon.cli.groups import Opening
+from surgeon.cli.layer_groups import table_of_groups
 from surgeon.cli.options import Limit, Model, Split, Where
 from surgeon.core.errors import SurgeonError, count
-from surgeon.report.wording import shift_sentence
+from surgeon.report.wording import preprocessing_text, shift_sentence
 
 if TYPE_CHECKING:
     from surgeon.models.sources import LoadedModel
@@ -52,10 +53,13 @@ def inspect(
             "--output", "-o", metavar="DIR", help="Where to write what --data tells, as a page and a picture."
         ),
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every layer in a row of its own, with eps and momentum.")
+    ] = False,
     *,
     opening: Opening,
 ) -> Answer:
-    """Show every normalisation layer: kind, what is fused into it, its statistics' health."""
+    """Show the normalisation layers by stage: kind, what is fused into them, their statistics' health."""
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
@@ -64,17 +68,21 @@ def inspect(
             "--split, --limit, --where and -o say which images to take and where to report, but there is no --data."
         )
     with loading():
+        from surgeon.data.opening import check_data
         from surgeon.models.sources import example_inputs
         from surgeon.surgery.branches import prediction_by
         from surgeon.surgery.inspect import inspect_model
+    if data is not None:
+        check_data(data)
     loaded = opening.open(model)
     with output.working("Tracing the paths to the output…"):
         inspection = inspect_model(loaded.model, loaded.name, example_inputs(loaded.origin, examples=1))
+    inspection = inspection.model_copy(update={"preprocessing": loaded.origin.preprocessing})
     found = _of_data(loaded, data, split, limit, where, folder)
     if found is not None:
         inspection = inspection.model_copy(update={"gates": found.gates, "shift": found.shift})
     by = prediction_by(loaded.model)
-    return Answer(inspection, partial(_describe, inspection, loaded.origin.weights.origin, by, found, folder))
+    return Answer(inspection, partial(_describe, inspection, loaded.origin.weights.origin, by, found, folder, every))
 
 
 def _of_data(
@@ -96,9 +104,13 @@ def _of_data(
 
 
 def _describe(
-    inspection: Inspection, weights: str, by: str | None, found: DataShift | None, folder: Path | None
+    inspection: Inspection, weights: str, by: str | None, found: DataShift | None, folder: Path | None, every: bool
 ) -> None:
-    output.show(_table(inspection))
+    title = f"Normalisation layers of {escape(inspection.model)}"
+    if every:
+        output.show(_table(inspection, title))
+    else:
+        output.show(*(table_of_groups(inspection.layers, title, with_paths) for with_paths in (True, False)))
     if inspection.units:
         output.show(_units_table(inspection))
     if inspection.gates:
@@ -106,6 +118,8 @@ def _describe(
     if inspection.shift is not None:
         output.show(_shift_table(inspection.shift))
     _say_totals(inspection, weights)
+    if inspection.preprocessing is not None:
+        output.say(f"Input: {escape(preprocessing_text(inspection.preprocessing))}.")
     if by:
         output.say(f"Predicts by: {by}.")
     if found is not None:
@@ -116,8 +130,8 @@ def _describe(
             tell_report(folder, "shift.png")
 
 
-def _table(inspection: Inspection) -> Table:
-    table = Table(title=f"Normalisation layers of {escape(inspection.model)}", title_justify="left")
+def _table(inspection: Inspection, title: str) -> Table:
+    table = Table(title=title, title_justify="left")
     table.add_column("layer", overflow="fold")
     table.add_column("kind")
     for column in ("channels", "eps", "momentum"):

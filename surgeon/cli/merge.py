@@ -50,8 +50,11 @@ def merge(
     with loading():
         from surgeon import checkpoint
         from surgeon.commands.merge import run_merging
+        from surgeon.data.opening import check_data
         from surgeon.measuring.preparation import InferenceRequest
     check_destination(folder, overwrite)
+    if data is not None:
+        check_data(data)
     with output.working(f"Opening {model}…"):
         loaded = checkpoint.open_model(model)
     request = InferenceRequest(data=data, split=split, limit=limit) if data is not None else None
@@ -70,4 +73,5 @@ def _describe(result: Merging) -> None:
             output.say(f"  {gain.metric:<22}{before} by two passes, {after} merged: {gain_text(gain)}")
     for note in result.notes:
         output.say(f"  [yellow]note[/]              {escape(note)}")
-    output.say(f"  written to        {escape(result.output)}")
+    output.say("  written to:")
+    output.emit_lines([result.output])

@@ -23,6 +23,20 @@ Weights = Annotated[
     Path | None,
     typer.Option("--weights", "-w", metavar="FILE", help="Local weights: .safetensors, .pth, .th, .pt, .ckpt or .bin."),
 ]
+Rename = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rename",
+        metavar="PATTERN=REPLACEMENT",
+        help="Regular expression for names in the weights file, 'stage_(\\d+)=layer\\1'; repeatable, in order.",
+    ),
+]
+Match = Annotated[
+    str | None,
+    typer.Option(
+        "--match", metavar="shapes", help="Match the layers of the weights file by order and shape, not by name."
+    ),
+]
 Pretrained = Annotated[
     bool,
     typer.Option("--pretrained/--no-pretrained", help="Pretrained weights, or random ones (the same each run)."),
@@ -58,7 +72,19 @@ LabelColumn = Annotated[
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="COLUMN=VALUE", help="Only the rows of a table with this value; may be repeated."),
+    typer.Option(
+        "--where",
+        metavar="COLUMN=VALUE",
+        help="Only the rows of a table with this value; != for others, * for anything; repeatable.",
+    ),
+]
+Problem = Annotated[
+    str | None,
+    typer.Option("--problem", metavar="P", help="classification or segmentation, if it cannot be told from the data."),
+]
+Void = Annotated[
+    list[int] | None,
+    typer.Option("--void", metavar="N", help="A value of masks that stands for no class, besides 255; repeatable."),
 ]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", metavar="N", min=1, help="Images at a time.")]
 TrainingWorkers = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.core.errors import ExitCode, PluginWarning, SurgeonError, listing
+from surgeon.cli.widths import keep_words
+from surgeon.core.errors import ExitCode, Interrupted, PluginWarning, SurgeonError, listing
 from surgeon.core.processes import is_first_process
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ def show(*tables: Table) -> Table:
     unlimited = console.options.update_width(sys.maxsize)
     fitting = (table for table in tables if console.measure(table, options=unlimited).maximum <= console.width)
     shown = next(fitting, tables[-1])
+    keep_words(shown, console)
     console.print(shown)
     return shown
 
@@ -152,7 +155,7 @@ def reporting_errors(command: Callable[P, R]) -> Callable[P, R]:
                 raise
             raise fail(error) from error
         except KeyboardInterrupt as error:
-            people.print(f"Interrupted; {escape(str(error) or 'nothing was left half-written.')}")
+            people.print(f"Interrupted; {escape(_after_interruption(error))}")
             raise typer.Exit(ExitCode.INTERRUPTED) from error
         except (Exception, SystemExit) as error:  # a command ends by typer.Exit: sys.exit is somebody else's
             if _debugging():
@@ -181,6 +184,14 @@ def _telling_of_plugins() -> Iterator[None]:
 
         warnings.showwarning = tell  # type: ignore[assignment]
         yield
+
+
+def _after_interruption(error: KeyboardInterrupt) -> str:
+    """What there is now, and the command that goes on with it, where that is known."""
+    if isinstance(error, Interrupted) and "WORLD_SIZE" not in os.environ:  # a launcher has a command of its own
+        given = [argument for argument in sys.argv[1:] if argument not in (*error.options, "--overwrite")]
+        return f"{error.kept}. This goes on:\n{shlex.join(['surgeon', *given, *error.options])}"
+    return str(error) or "nothing was left half-written."
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""`surgeon predict`: which classes images show."""
+"""`surgeon predict`: which classes images show, or clips are of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from surgeon.cli import options, output
 from surgeon.cli.frame import Answer, add_command, loading
 from surgeon.cli.groups import GivenImages, Opening
-from surgeon.core.atomic import check_new_files
+from surgeon.core.atomic import check_destination, check_new_files
 from surgeon.core.errors import SurgeonError, count, printable
 from surgeon.report.wording import preprocessing_text
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from surgeon.results import Prediction
 
 STDIN = "-"
+LARGEST_SHOWN = 4
+"""Classes of a mask."""
 LEAST_SHOWN = 0.0005
 """Below it a probability is 0.0% in the table."""
 
@@ -35,7 +37,10 @@ def predict(
     model: options.Model,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="IMAGE…", help="Image files, folders of images, or - for a list of paths on stdin."),
+        typer.Argument(
+            metavar="IMAGE…",
+            help="Image files, or clips of sound; folders of them; or - for a list of paths on stdin.",
+        ),
     ],
     top: Annotated[int, typer.Option("--top", metavar="K", min=1, help="Classes to tell of each image.")] = 5,
     tta: options.Tta = None,
@@ -43,26 +48,34 @@ def predict(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each image and class.")
     ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Of a network that segments: where masks go. Default: masks."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
     *,
     images: GivenImages,
     opening: Opening,
 ) -> Answer:
-    """The most probable classes of images, with alpha, branches and temperature as the checkpoint stores them."""
+    """The most probable classes of images or clips; alpha, branches and temperature are as the checkpoint has them."""
     from surgeon.models.names import check_model_name
 
     check_model_name(model)
     given = _listed(paths)
     if csv_file is not None:
         check_new_files(csv_file.parent, [csv_file.name], overwrite)
+    if folder is not None:
+        check_destination(folder, overwrite)
     with loading():
         from surgeon.commands.predict.files import found_files
         from surgeon.commands.predict.operation import run_prediction
-    files = found_files(given, skip_missing=images.skip_bad)
     request = images.request("predict", tta, merge)
     loaded = opening.open(model)
-    with output.progress_bar("images/s") as bar:
-        result = run_prediction(loaded, files, request, bar, top=top, csv_file=csv_file)
+    files = found_files(given, skip_missing=images.skip_bad, medium=loaded.medium)
+    with output.progress_bar(f"{loaded.medium.noun}s/s") as bar:
+        result = run_prediction(loaded, files, request, bar, top=top, csv_file=csv_file, folder=folder)
     return Answer(result, partial(_describe, result))
 
 
@@ -95,27 +108,40 @@ def _describe(result: Prediction) -> None:
             f"{result.outputs:,}, {names.get(result.class_names_from, f'named as in {result.class_names_from}')}",
         ),
     )
+    noun = result.preprocessing.medium.noun
     output.say(f"[bold]{escape(result.model)}[/]")
     for name, value in facts:
         if value:
             output.say(f"  {name:<13}  {escape(value)}")
-    for sentence in result.bad_images:
+    for sentence in (*result.remarks, *result.bad_images):
         output.note(sentence)
     if result.nan_images:
-        output.warn([f"The logits of {count(result.nan_images, 'image')} are not numbers."])
-    output.show(_table(result))
-    rate = len(result.images) / result.seconds
-    output.say(
-        f"[dim]{count(len(result.images), 'image')} in {result.seconds:.1f} s ({rate:.0f}/s) on {result.device}[/]"
-    )
+        output.warn([f"The logits of {count(result.nan_images, noun)} are not numbers."])
+    output.show(_table_of_masks(result) if result.masks else _table(result))
+    number = len(result.images) or len(result.masks)
+    rate = number / result.seconds
+    output.say(f"[dim]{count(number, noun)} in {result.seconds:.1f} s ({rate:.0f}/s) on {result.device}[/]")
     if result.csv_file is not None:
         output.say(f"Table: {escape(result.csv_file)}")
+
+
+def _table_of_masks(result: Prediction) -> Table:
+    """The largest classes of an image and their shares of it."""
+    table = Table()
+    table.add_column("image", overflow="fold")
+    table.add_column("largest classes, by their share of the pixels")
+    table.add_column("mean confidence", justify="right")
+    table.add_column("mask", overflow="fold")
+    for one in result.masks:
+        shares = ", ".join(f"{printable(each.name)} {each.share:.0%}" for each in one.classes[:LARGEST_SHOWN]) or "NaN"
+        table.add_row(escape(printable(one.image)), escape(shares), f"{one.confidence:.1%}", escape(one.file))
+    return table
 
 
 def _table(result: Prediction) -> Table:
     """The classes of an image side by side with it; those whose probability would be 0.0% are left out."""
     table = Table()
-    table.add_column("image", overflow="fold")
+    table.add_column(result.preprocessing.medium.noun, overflow="fold")
     table.add_column("class")
     table.add_column("probability", justify="right")
     for image in result.images:

@@ -57,15 +57,20 @@ def preview(
     with output.working("Loading torch…"):
         from surgeon.commands import preview as previews
         from surgeon.commands.condition_preview import preview_condition
+        from surgeon.commands.mask_preview import preview_masks
         from surgeon.core.atomic import check_destination, staged
         from surgeon.report.gallery import draw_gallery
     check_destination(path.parent, overwrite=True)
     with output.working(f"Opening {data}…"):
         image_set = previews.open_training_data(data, split, image_column, label_column)
-        pictures = previews.take_pictures(image_set, count, seed, input_size)
-    about = f"{image_set.name} ({image_set.split}), {pictures.preprocessing.input_size[-1]} px"
+        pictures = None
+        if image_set.masks is None:
+            pictures = previews.take_pictures(image_set, count, seed, input_size)
+            about = f"{image_set.name} ({image_set.split}), {pictures.size}"
     with output.working("Drawing…"):
-        if name == ALL:
+        if pictures is None:
+            gallery = preview_masks(name, image_set, count, seed, input_size)
+        elif name == ALL:
             gallery = previews.preview_all(pictures, about, seed)
         elif under:
             gallery = preview_condition(name, pictures, about, seed)
@@ -74,7 +79,7 @@ def preview(
         with staged(path.parent, [path.name]) as folder:
             draw_gallery(gallery, folder / path.name)
     output.say(f"{escape(gallery.title)}: {escape(str(path))}")
-    if pictures.unreadable:
+    if pictures is not None and pictures.unreadable:
         output.say(f"  [yellow]note:[/] left out as unreadable: {escape(listing(pictures.unreadable, limit=4))}")
 
 

@@ -14,6 +14,7 @@ from surgeon.cli import completion, options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
 from surgeon.cli.groups import InferenceImages, Opening
 from surgeon.report.wording import figure
+from surgeon.report.wording import label as wording_label
 
 if TYPE_CHECKING:
     from surgeon.results import Robustness
@@ -114,13 +115,16 @@ def _corruptions(result: Robustness, names: list[str]) -> Table:
 
 
 def _conditions(result: Robustness, names: list[str]) -> Table:
-    table = Table(title="Accuracy by condition", title_justify="left")
+    primary = result.networks[0].conditions[0].metrics.primary
+    title = wording_label(primary)
+    table = Table(title=f"{title[0].upper()}{title[1:]} by condition", title_justify="left")
     table.add_column("condition")
     for name in names:
         table.add_column(name, justify="right")
     shown = [place for place, one in enumerate(result.networks[0].conditions) if one.severity is None]
     for place in shown[:MOST_CONDITIONS]:
-        figures = (figure("accuracy", network.conditions[place].metrics.accuracy) for network in result.networks)
+        measured = (network.conditions[place].metrics for network in result.networks)
+        figures = (figure(primary, one.value(primary)) for one in measured)
         table.add_row(escape(result.networks[0].conditions[place].condition), *figures)
     if len(shown) > MOST_CONDITIONS:
         table.add_row(f"… {len(shown) - MOST_CONDITIONS} more", *("" for _ in names))

@@ -157,7 +157,7 @@ def _describe(result: Study, folder: Path | None) -> None:
             output.show(_differences(result, metric))
     if result.variability:
         output.show(_variability(result))
-        output.show(_ratios(result))
+        output.show(_ratios(result, intervals=True), _ratios(result, intervals=False))
     for run in result.runs:
         if run.state.value != "finished":
             output.say(f"{escape(run.name)}  {run.state.value}{f': {escape(run.remark)}' if run.remark else ''}")
@@ -207,19 +207,20 @@ def _variability(result: Study) -> Table:
     return _by_measure(result, "Variability of runs, ± standard error", column_name, value_text)
 
 
-def _ratios(result: Study) -> Table:
+def _ratios(result: Study, *, intervals: bool) -> Table:
     from surgeon.report.variability import BEYOND_CHANCE, amount_name, key, ratio_bounds_text, ratio_text
 
     def told(_: Measure, row: StudyVariability) -> str:
         if key(row) == result.variability_reference:
             return "reference"
         star = "*" if row.verdict in BEYOND_CHANCE else ""
-        bounds = f" ({ratio_bounds_text(row.ratio_over_runs)})" if row.ratio_over_runs else ""
+        bounds = f" ({ratio_bounds_text(row.ratio_over_runs)})" if intervals and row.ratio_over_runs else ""
         return f"{ratio_text(row.ratio)}{star}{bounds}"
 
     title = (
-        f"Times the variability of {result.variability_reference}, with 95% intervals over runs; * beyond chance, "
-        f"corrected for {result.variability_comparisons} comparisons"
+        f"Times the variability of {result.variability_reference}, 95% intervals over runs"
+        f"{'' if intervals else ' in variability.csv'}; * beyond chance, corrected for "
+        f"{result.variability_comparisons} comparisons"
     )
     return _by_measure(result, title, amount_name, told)
 
@@ -236,7 +237,7 @@ def _by_measure(
     table.add_column("variant", overflow="fold")
     measures = measures_of(result)
     for measure in measures:
-        table.add_column(heading(measure), justify="right")
+        table.add_column(heading(measure), justify="right", overflow="fold")
     rows = {(key(row), row.measure): row for row in result.variability}
     for cell, name in cell_names(result).items():
         found = [(measure, rows.get((cell, measure.name))) for measure in measures]

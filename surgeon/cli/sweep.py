@@ -59,14 +59,14 @@ def sweep(
     ] = None,
     mix_logits: options.MixLogits = False,
     metric: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--metric",
             metavar="M",
-            help="What to choose by: {metrics}. See surgeon ls metrics.",
+            help="What to choose by: {metrics}. See surgeon ls metrics. Default: accuracy, of masks iou.",
             autocompletion=completion.metrics,
         ),
-    ] = "accuracy",
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -144,7 +144,8 @@ def sweep(
         raise SurgeonError("--layers goes with --alpha, --sweep and --prior, not with --lambda.")
     if share is None and mix_logits:
         raise SurgeonError("--mix-logits says how to mix both branches: it goes with --lambda.")
-    metrics[metric]
+    if metric is not None:
+        metrics[metric]
     options.check_under(under, max_clean_loss)
     if under and (per_layer or per_channel):
         raise SurgeonError("--per-layer and --per-channel learn from images as they are, not with --under.")

@@ -31,6 +31,7 @@ from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, bat
 from surgeon.metrics import compare
 from surgeon.metrics.imagined import RIGHT
 from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.problems import CLASSIFICATION
 from surgeon.results import Affinity, AugmentAffinity
 
 CLEAN = ""
@@ -87,6 +88,8 @@ def run_affinity(
     start = time.perf_counter()
     choosing = images_to_choose_on(request)
     prepared = prepare(loaded, request, choosing.images)
+    if prepared.problem is not CLASSIFICATION:
+        raise SurgeonError("Affinity is measured by classes of images, not by masks.")
     chosen, left_out = _build(specs, prepared)
     classes = len(prepared.image_set.class_names)
     conditions = {CLEAN: partial(_soft, classes=classes)} | {

@@ -8,6 +8,7 @@ from typing import Any
 
 from surgeon import checkpoint
 from surgeon.inserts import Effect
+from surgeon.models.history import Renamed
 from surgeon.models.sources import LoadedModel
 from surgeon.norms import norms
 from surgeon.results.conversion import Conversion
@@ -31,6 +32,7 @@ def plan_conversion(
         parameters_before=parameters,
         parameters_after=parameters,
         notes=loaded.origin.notes,
+        renamed=next((step for step in loaded.origin.history if isinstance(step, Renamed)), None),
     )
 
 

@@ -21,7 +21,8 @@ from surgeon.measuring.conditions import ConditionMaker
 from surgeon.measuring.engine import measure
 from surgeon.measuring.error_analysis import break_down
 from surgeon.measuring.features import FEATURES, HeadInputs
-from surgeon.measuring.keeping import LOGITS_UNDER, Logits, OnlyLogits, Scored, ScoresAndLogits, only_scores
+from surgeon.measuring.keeping import LOGITS_UNDER, Logits, OnlyLogits, Scored, ScoresAndLogits
+from surgeon.measuring.mask_analysis import break_down_masks, example_pictures
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, prepare
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import intervals, metrics, summarise
@@ -29,6 +30,7 @@ from surgeon.models.history import TemperatureFitted
 from surgeon.models.sources import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
 from surgeon.report.folder import write_report
+from surgeon.report.masks import write_mask_report
 from surgeon.results import AgainstOneView, ConditionFigures, Evaluation
 from surgeon.results.steps import figures_of, images_of
 from surgeon.surgery.branches import prediction_by
@@ -77,6 +79,8 @@ def run_evaluation(
         )
         for one in asked
     }
+    if save_logits is not None and prepared.image_set.masks is not None:
+        raise SurgeonError("The logits of masks are too many to be kept.", "Leave --save-logits out.")
     features = {FEATURES: _features_of(prepared.with_one_view())} if save_features else {}
     kept_logits = save_logits is not None
     measured = measure(
@@ -85,7 +89,7 @@ def run_evaluation(
         lambda name: (
             OnlyLogits(logits=Logits())
             if name in features
-            else ScoresAndLogits(logits=Logits() if kept_logits and name != ONE_VIEW else None)
+            else ScoresAndLogits(prepared.problem.scores(), Logits() if kept_logits and name != ONE_VIEW else None)
         ),
         processes=processes,
         progress=progress,
@@ -105,7 +109,7 @@ def run_evaluation(
             others = measure(
                 {AS_ASKED: prepared.variant},
                 prepared.batches(held_back),
-                only_scores,
+                prepared.problem.keep,
                 processes=processes,
                 progress=progress,
             )
@@ -116,7 +120,7 @@ def run_evaluation(
         model=loaded.name,
         data=request.data,
         split=prepared.image_set.split,
-        warnings=warnings,
+        warnings=(*warnings, *prepared.remarks),
         rewrites=plan.summary() if plan is not None else "",
         prediction_by=prediction_by(prepared.model),
         preprocessing=prepared.preprocessing,
@@ -128,7 +132,10 @@ def run_evaluation(
         metrics=figures,
         intervals=dict(intervals(scores)),
         under=_under([Column.of(one) for one in asked], measured),
-        breakdown=break_down(scores.images(), prepared.image_set, prepared.class_names) if output else None,
+        breakdown=break_down(scores.images(), prepared.image_set, prepared.class_names)
+        if output and prepared.image_set.masks is None
+        else None,
+        masks=break_down_masks(scores.images(), prepared.image_set) if prepared.image_set.masks is not None else None,
         matched_classes=prepared.matched_classes,
         bad_images=tuple(measured.bad),
         seconds=seconds,
@@ -145,7 +152,9 @@ def run_evaluation(
             write_logits(logits, save_logits, under_each, measured.kept[FEATURES].logits if features else None)
         if checkpoint_folder is not None:
             _save(loaded, result, decision, checkpoint_folder)
-        if output is not None:
+        if output is not None and result.masks is not None:
+            write_mask_report(result, output, example_pictures(prepared), prepared.image_set.class_names)
+        elif output is not None:
             write_report(result, output, PICTURE, evaluation_picture, evaluation_page)
 
     processes.only_first(write)
@@ -164,7 +173,7 @@ def _under(columns: Sequence[Column], measured: Scored[ScoresAndLogits]) -> tupl
 
 def _against_one_view(measured: Scored[ScoresAndLogits]) -> AgainstOneView:
     one_view, many = measured.kept[ONE_VIEW].scores, measured.kept[AS_ASKED].scores
-    names = ("accuracy", "cross-entropy", "scaled-cross-entropy")
+    names = many.compared
     return AgainstOneView(
         metrics=summarise(one_view),
         gains=tuple(gain_over(one_view, many, metrics[name]) for name in names),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import SurgeonError, did_you_mean
 
 if TYPE_CHECKING:
     from surgeon.core.entry import Entry
@@ -109,10 +109,15 @@ def document(entry: Entry[Any]) -> dict[str, Any]:
 
 
 def matching(names: list[str], pattern: str | None) -> list[str]:
-    """The names that a glob matches."""
-    matches = [name for name in names if pattern is None or fnmatchcase(name, pattern)]
+    """The names that a glob matches; without its signs, the name that is the pattern, else those that it is part of."""
+    if pattern is None or pattern in names:
+        return [name for name in names if pattern in (None, name)]
+    glob = pattern if set(pattern) & set("*?[") else f"*{pattern}*"
+    matches = [name for name in names if fnmatchcase(name.lower(), glob.lower())]
     if not matches:
-        raise SurgeonError(f"Nothing matches {pattern!r}.", "Patterns are globs, e.g. '*resnet*'.")
+        raise SurgeonError(
+            f"Nothing matches {pattern!r}.", did_you_mean(pattern, names) or "Patterns are globs, e.g. '*resnet*'."
+        )
     return matches
 
 

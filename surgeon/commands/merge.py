@@ -18,7 +18,6 @@ from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.measuring.comparison import gain_over
 from surgeon.measuring.engine import measure
-from surgeon.measuring.keeping import only_scores
 from surgeon.measuring.preparation import InferenceRequest, prepare
 from surgeon.metrics import metrics, summarise
 from surgeon.models.sources import LoadedModel, example_inputs
@@ -89,7 +88,7 @@ def _measure(
     """Both networks on the same images."""
     prepared = prepare(loaded, request)
     variants = {MERGED: prepared.variant, TWO_PASSES: replace(prepared.variant, model=two_passes.to(prepared.device))}
-    measured = measure(variants, prepared.batches(), only_scores, processes=processes, progress=progress)
+    measured = measure(variants, prepared.batches(), prepared.problem.keep, processes=processes, progress=progress)
     folded, average = measured.kept[MERGED], measured.kept[TWO_PASSES]
     return {
         "data": request.data,

@@ -15,14 +15,17 @@ from torch import Tensor
 from surgeon.augment.apply import augment_pictures
 from surgeon.augment.base import Kind, augments
 from surgeon.augment.pipeline import Augmentation, build_augmentation
+from surgeon.commands.visible import axes_for, visible
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
+from surgeon.data.hearing import preprocessing_for
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.named_splits import MissingSplitError
 from surgeon.data.opening import open_data
 from surgeon.data.seeding import seed_from
 from surgeon.data.stratified import Indices
 from surgeon.models.sources import Preprocessing
-from surgeon.report.gallery import Gallery, LabelShare, Row, Tile
+from surgeon.report.gallery import Gallery, LabelShare, Row, Scales, Tile
 
 VERSIONS = 4
 GREY_MODES = ("1", "L", "LA", "I")
@@ -52,7 +55,19 @@ class Pictures:
         """What is shown of the augmented images, and the share that each image (column) has in each (row)."""
         numbers = range(len(self.images))
         images, shares = augment_pictures(augmentation, self.images, numbers, self.targets, self.preprocessing, seed)
-        return [_visible(image, self.preprocessing) for image in images[: self.shown]], shares[: self.shown]
+        return visible(images[: self.shown], self.preprocessing), shares[: self.shown]
+
+    @property
+    def size(self) -> str:
+        """Of what is shown, in words."""
+        if self.preprocessing.sound is not None:
+            return f"{self.preprocessing.sound.bands} mel bands, dark is quiet"
+        return f"{self.preprocessing.input_size[-1]} px"
+
+    @property
+    def scales(self) -> Scales | None:
+        """Axes of what is shown, if it has some."""
+        return axes_for(self.preprocessing)
 
 
 def open_training_data(data: str, split: str | None, image_column: str | None, label_column: str | None) -> ImageSet:
@@ -81,18 +96,26 @@ def take_pictures(image_set: ImageSet, count: int, seed: int, input_size: int | 
         if len(images) == max(count, 2):
             break
     if not images:
-        raise SurgeonError(f"None of the images of {image_set.name!r} can be read.")
+        raise SurgeonError(f"None of the {image_set.medium.samples} of {image_set.name!r} can be read.")
+    return Pictures(
+        images=tuple(images),
+        class_names=tuple(image_set.class_names[image_set.labels[index]] for index in indices),
+        preprocessing=_preprocessing(image_set, images, input_size),
+        shown=min(count, len(images)),
+        unreadable=tuple(unreadable),
+    )
+
+
+def _preprocessing(image_set: ImageSet, images: Sequence[Image.Image], input_size: int | None) -> Preprocessing:
+    """That of a network for pictures like these; for clips that of one which learns from the set."""
+    if image_set.medium is Medium.SOUND:
+        heard = preprocessing_for(image_set)
+        return heard if input_size is None else heard.model_copy(update={"input_size": (1, input_size, input_size)})
     side = min(images[0].size)
     size = input_size or (side if side <= SMALL else LARGE)
     channels = 1 if all(image.mode in GREY_MODES for image in images) else 3
     half = (0.5,) * channels
-    return Pictures(
-        images=tuple(images),
-        class_names=tuple(image_set.class_names[image_set.labels[index]] for index in indices),
-        preprocessing=Preprocessing(input_size=(channels, size, size), mean=half, std=half),
-        shown=min(count, len(images)),
-        unreadable=tuple(unreadable),
-    )
+    return Preprocessing(input_size=(channels, size, size), mean=half, std=half)
 
 
 def preview(spec: str, pictures: Pictures, about: str, seed: int) -> Gallery:
@@ -101,7 +124,7 @@ def preview(spec: str, pictures: Pictures, about: str, seed: int) -> Gallery:
     if augmentation.mixing and len(pictures.images) < 2:
         raise SurgeonError(f"{spec} mixes images, so it needs two of them, and there is one.")
     rows = _mixture(pictures, augmentation, seed) if augmentation.mixing else _versions(pictures, augmentation, seed)
-    return Gallery(f"{spec} · {about}", tuple(rows))
+    return Gallery(f"{spec} · {about}", tuple(rows), pictures.scales)
 
 
 def preview_all(pictures: Pictures, about: str, seed: int) -> Gallery:
@@ -109,7 +132,8 @@ def preview_all(pictures: Pictures, about: str, seed: int) -> Gallery:
     originals = _originals(pictures, seed)
     partners: list[int | None] = [None] * pictures.shown
     rows = []
-    for name in sorted(augments, key=lambda name: (list(Kind).index(augments[name].kind), name)):
+    fitting = [name for name in augments if pictures.preprocessing.medium in augments[name].media]
+    for name in sorted(fitting, key=lambda name: (list(Kind).index(augments[name].kind), name)):
         augmentation = build_augmentation([name], pictures.preprocessing)
         if augmentation.mixing and len(pictures.images) < 2:
             continue
@@ -123,7 +147,7 @@ def preview_all(pictures: Pictures, about: str, seed: int) -> Gallery:
     first = [Row("original", "", originals[: pictures.shown])]
     if len(pictures.images) > 1:
         first.append(Row("partner", "in a mix", _of_partners(originals, partners)))
-    return Gallery(f"All augmentations · {about}", (*first, *rows))
+    return Gallery(f"All augmentations · {about}", (*first, *rows), pictures.scales)
 
 
 def _versions(pictures: Pictures, augmentation: Augmentation, seed: int) -> Iterator[Row]:
@@ -172,13 +196,6 @@ def _of_partners(originals: Sequence[Tile], partners: Sequence[int | None]) -> t
 
 def _recoloured(tile: Tile) -> Tile:
     return Tile(tile.pixels, tuple(share._replace(colour=1) for share in tile.label))
-
-
-def _visible(image: Tensor, preprocessing: Preprocessing) -> npt.NDArray[np.uint8]:
-    """A normalised image as bytes (H, W, 3); what is darker than black or brighter than white is cut off."""
-    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (preprocessing.mean, preprocessing.std))
-    pixels = (image * std + mean).clamp(0, 1).mul(255).round().to(torch.uint8)
-    return pixels.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
 
 
 def _by_turns(labels: Indices, seed: int) -> Iterator[int]:

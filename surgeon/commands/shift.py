@@ -56,7 +56,7 @@ def inspect_data(
         shift=shift,
         gates=gates,
         bad_images=tuple(batches.bad),
-        warnings=_warnings(shift.images if shift else None),
+        warnings=(*_warnings(shift.images if shift else None), *prepared.remarks),
     )
     if output is not None:
         write_report(result, output, PICTURE, shift_picture, shift_page)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from surgeon.augment.base import Augment, AugmentConfig, Kind, augments
 from surgeon.conditions.base import Condition, Family, Seen, as_bytes, conditions
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +22,10 @@ def _register(augment: Augment) -> None:
 
     name = PREFIX + augment.name
     summary = augment.summary
-    conditions.register(name)(Condition(name, summary, augment.paper, augment.config, Family.AUGMENTATION, apply))
+    moves = not augment.keeps_places
+    conditions.register(name)(
+        Condition(name, summary, augment.paper, augment.config, Family.AUGMENTATION, apply, moves=moves)
+    )
 
 
 def _augmented(augment: Augment, config: AugmentConfig, seen: Seen) -> Tensor:
@@ -55,5 +59,5 @@ def _augmented(augment: Augment, config: AugmentConfig, seen: Seen) -> Tensor:
 
 
 for _name in augments:
-    if augments[_name].kind is not Kind.MIX:
+    if augments[_name].kind is not Kind.MIX and Medium.IMAGE in augments[_name].media:
         _register(augments[_name])

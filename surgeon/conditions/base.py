@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict
 
 from surgeon.core.entry import Entry, summary_of
+from surgeon.core.errors import SurgeonError, listing
+from surgeon.core.media import Medium
 from surgeon.core.registry import Registry
 from surgeon.core.specs import Options, option, parse_spec
 
@@ -36,6 +38,7 @@ __all__ = [
     "as_bytes",
     "ask",
     "check_conditions",
+    "check_medium",
     "conditions",
     "option",
     "register",
@@ -55,6 +58,8 @@ class Family(StrEnum):
     """Corruptions that are held out: not among the fifteen."""
     FOURIER = "fourier"
     ATTACK = "attack"
+    SOUND = "sound"
+    """Of clips of sound, applied to waveforms."""
     SEVERAL = "several"
     """Stands for conditions of several families."""
 
@@ -71,6 +76,7 @@ class Seen:
 
     Args:
         pixels: (N, C, H, W), float32 from 0 to 1: decoded, resized and cropped, not normalised. Not to be changed.
+            Of clips, waveforms (N, 1, 1, samples) from -1 to 1.
         labels: The class number of each image.
         indices: The index of each image in its data set.
         seed: By which everything random is drawn, together with `name` and `indices`.
@@ -117,6 +123,8 @@ def _seed(seed: int, name: str, index: int) -> int:
 
 Apply = Callable[[Any, Seen], "Tensor"]
 """From a condition's options and images to their pixels under it, (N, C, H, W), float32 from 0 to 1."""
+ApplyToMasks = Callable[[Any, Seen, "Tensor"], "Tensor"]
+"""From a condition's options, the images before it and their masks (N, H, W) to the masks under it."""
 StandsFor = Callable[[Any], Sequence[str]]
 """From a condition's options to the specs that it stands for; none if it stands for itself."""
 
@@ -137,6 +145,12 @@ class Condition(Entry[Options]):
     needs_network: bool = False
     """It is made for the network that will see the images, as attacks are."""
     stands_for: StandsFor = _itself
+    on: Medium = Medium.IMAGE
+    """What it is for."""
+    moves: bool = False
+    """What images show does not stay in its place."""
+    of_masks: ApplyToMasks | None = None
+    """Of a condition that moves things, what becomes of masks; without it, images with masks cannot have it."""
 
     def facts(self) -> dict[str, Any]:
         return {"family": self.family.value}
@@ -160,6 +174,13 @@ class Asked:
         severity = getattr(self.config, "severity", None) if self.condition.family in CORRUPTIONS else None
         return severity if isinstance(severity, int) else None
 
+    @property
+    def remark(self) -> str:
+        """How strong it is, for a picture in which its name stands already."""
+        if self.severity is not None:
+            return f"severity {self.severity}"
+        return self.name.partition(":")[2] if self.condition.on is not Medium.IMAGE else ""
+
     def apply(
         self,
         pixels: Tensor,
@@ -171,6 +192,18 @@ class Asked:
     ) -> Tensor:
         """The pixels under the condition."""
         return self.condition.apply(self.config, Seen(pixels, labels, indices, seed, self.name, network, targets))
+
+    def masks(self, pixels: Tensor, masks: Tensor, indices: Tensor, seed: int = 0) -> Tensor:
+        """The masks (N, H, W) of images under the condition."""
+        if self.condition.needs_network:
+            raise SurgeonError(
+                f"{self.name} is made for networks that classify images, and these segment them.", "Leave it out."
+            )
+        if not self.condition.moves:
+            return masks
+        if self.condition.of_masks is None:
+            raise SurgeonError(f"{self.name} may move what images show, and masks cannot follow it.", "Leave it out.")
+        return self.condition.of_masks(self.config, Seen(pixels, masks, indices, seed, self.name), masks)
 
 
 CORRUPTIONS = (Family.NOISE, Family.BLUR, Family.WEATHER, Family.DIGITAL, Family.EXTRA)
@@ -191,6 +224,17 @@ def ask(specs: Iterable[str]) -> list[Asked]:
     return list(found.values())
 
 
+def check_medium(asked: Asked, medium: Medium) -> None:
+    """Refuse a condition that is not for what a network takes."""
+    if asked.condition.on is medium or asked.condition.family is Family.CLEAN:
+        return
+    fitting = [name for name in conditions if conditions[name].on is medium]
+    raise SurgeonError(
+        f"The condition {asked.name!r} is for {asked.condition.on.samples}, not for {medium.samples}.",
+        f"Use {listing(fitting, 'or')}." if medium is not Medium.IMAGE else "See `surgeon ls conditions`.",
+    )
+
+
 def check_conditions(specs: Iterable[str]) -> None:
     """Refuse unknown names and options, before anything heavy is imported."""
     ask(specs)
@@ -204,6 +248,7 @@ def register(
     paper: str = "",
     needs_network: bool = False,
     stands_for: StandsFor = _itself,
+    on: Medium = Medium.IMAGE,
 ) -> Callable[[Apply], Condition]:
     """Register the decorated function, which applies it; the first line of its docstring is the summary.
 
@@ -214,12 +259,13 @@ def register(
         paper: Where it is from.
         needs_network: Whether `Seen.network` has to be given.
         stands_for: The specs that it stands for, given its options; none if it stands for itself.
+        on: What it is for.
     """
 
     def wrap(apply: Apply) -> Condition:
         summary = summary_of(apply, Condition.noun, name)
         return conditions.register(name)(
-            Condition(name, summary, paper, config, family, apply, needs_network, stands_for)
+            Condition(name, summary, paper, config, family, apply, needs_network, stands_for, on)
         )
 
     return wrap

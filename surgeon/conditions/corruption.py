@@ -93,7 +93,7 @@ Corrupt = Callable[[Any, Frame], "Floats | Bytes"]
 
 
 def corruption(
-    name: str, family: Family, *, small: Sequence[Any], large: Sequence[Any], needs: int = 1
+    name: str, family: Family, *, small: Sequence[Any], large: Sequence[Any], needs: int = 1, moves: bool = False
 ) -> Callable[[Corrupt], Condition]:
     """Register the decorated function; the first line of its docstring is the summary.
 
@@ -103,6 +103,7 @@ def corruption(
         small: Parameters for small images, one for each severity: those of CIFAR-10-C.
         large: Parameters for larger images: those of ImageNet-C.
         needs: The least that the shorter side may have, in pixels.
+        moves: Whether pixels are moved, and nothing else: then masks are moved by the same random numbers.
     """
 
     def wrap(corrupt: Corrupt) -> Condition:
@@ -113,15 +114,46 @@ def corruption(
             chosen = (small if min(seen.pixels.shape[2:]) <= LARGEST_SMALL else large)[config.severity - 1]
             return _each(lambda frame: corrupt(chosen, frame), seen)
 
+        def of_masks(config: CorruptionConfig, seen: Seen, masks: Tensor) -> Tensor:
+            assert config.severity is not None
+            chosen = (small if min(seen.pixels.shape[2:]) <= LARGEST_SMALL else large)[config.severity - 1]
+            return _moved(lambda frame: corrupt(chosen, frame), seen, masks)
+
         def severities(config: CorruptionConfig) -> tuple[str, ...]:
             return () if config.severity else tuple(f"{name}:severity={severity}" for severity in SEVERITIES)
 
         summary = summary_of(corrupt, Condition.noun, name)
         return conditions.register(name)(
-            Condition(name, summary, PAPER, CorruptionConfig, family, apply, stands_for=severities)
+            Condition(
+                name,
+                summary,
+                PAPER,
+                CorruptionConfig,
+                family,
+                apply,
+                stands_for=severities,
+                moves=moves,
+                of_masks=of_masks if moves else None,
+            )
         )
 
     return wrap
+
+
+def _moved(corrupt: Callable[[Frame], Floats | Bytes], seen: Seen, masks: Tensor) -> Tensor:
+    """Masks whose pixels come from where those of the images come from: what is moved is a picture of the places."""
+    import numpy as np
+    import torch
+
+    height, width = masks.shape[1:]
+    rows, columns = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
+    places = np.stack([rows, columns, np.zeros_like(rows)], axis=2).astype(np.float32)
+    found = []
+    for mask, seed in zip(masks, seen.seeds(), strict=True):
+        came_from = np.rint(corrupt(Frame(places, seed))[..., :2]).astype(np.int64)  # type: ignore[arg-type]
+        row, column = came_from[..., 0].clip(0, height - 1), came_from[..., 1].clip(0, width - 1)
+        found.append(mask[torch.from_numpy(row), torch.from_numpy(column)])
+    return torch.stack(found)
 
 
 def _check(seen: Seen, name: str, needs: int) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     small=((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
     large=((12.5, 0.01, 0), (16.25, 0.01, 0), (21.25, 0.01, 0), (25, 0.01, 0), (30, 0.01, 0)),
     needs=4,
+    moves=True,
 )
 def elastic_transform(parameters: tuple[float, float, float], frame: Frame) -> Floats:
     """Pixels displaced smoothly (how far, how smoothly, how far an affine map moves three points)."""

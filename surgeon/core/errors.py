@@ -37,6 +37,20 @@ class PluginWarning(UserWarning):
     """An installed package wanted to add something and could not."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Somebody has stopped work that can go on.
+
+    Args:
+        kept: What is left of it, in a sentence without its end.
+        options: What has to be added to the command to go on.
+    """
+
+    def __init__(self, kept: str, *options: str) -> None:
+        super().__init__(f"{kept}; the same command{''.join(f' with {option}' for option in options)} goes on.")
+        self.kept = kept
+        self.options = options
+
+
 def printable(text: str) -> str:
     """A text in one line that does nothing to a terminal: names of files may hold line breaks and escape sequences."""
     if text.isprintable():
@@ -46,7 +60,11 @@ def printable(text: str) -> str:
 
 def did_you_mean(word: str, known: Iterable[str], limit: int = 3) -> str:
     """A hint naming the known words closest to a mistyped one, or nothing if none is close."""
-    matches = get_close_matches(word, list(known), n=limit, cutoff=0.6)
+    words = list(known)
+    matches = get_close_matches(word, words, n=limit, cutoff=0.6)
+    if not matches and len(word) > 1:  # acc is not close to accuracy, but meant
+        holding = sorted((one for one in words if word.lower() in one.lower()), key=lambda one: (len(one), one))
+        matches = holding[:limit]
     return f"Did you mean {listing(matches, 'or')}?" if matches else ""
 
 

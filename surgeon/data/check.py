@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.core.media import Medium
 from surgeon.data.images import ImageSet
+
+if TYPE_CHECKING:
+    from surgeon.models.sources import Preprocessing
 
 WORDNET_NUMBER = re.compile(r"^n\d{8}\s+")
 CODE = re.compile(r"(n\d{8}|\d+)$")
+
+
+def check_medium(image_set: ImageSet, preprocessing: Preprocessing, model: str) -> None:
+    """Refuse sound for a network that takes images, and the other way round."""
+    if image_set.medium is not preprocessing.medium:
+        raise SurgeonError(
+            f"{image_set.name!r} holds {image_set.medium.samples}, but {model!r} takes {preprocessing.medium.samples}.",
+            f"Fine-tune it on them first: surgeon finetune {model} --data …"
+            if preprocessing.medium is Medium.IMAGE
+            else "",
+        )
 
 
 def check_classes(

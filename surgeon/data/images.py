@@ -10,18 +10,22 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import SurgeonError, listing
+from surgeon.core.media import Medium
 from surgeon.core.reading import shortened
+from surgeon.data.masks import Mask, Masks
 from surgeon.data.stratified import Indices
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
+
+    from surgeon.models.sources import Preprocessing
 
 FINGERPRINT_SAMPLE = 64
 MOST_IMAGE_BYTES = 1 << 29
@@ -29,11 +33,11 @@ TOO_LARGE = f"it has more than {MOST_IMAGE_BYTES:,} bytes"
 
 
 class UnreadableImageError(SurgeonError):
-    """One image that cannot be read or decoded."""
+    """One image, or one clip, that cannot be read or decoded."""
 
-    def __init__(self, identity: str, reason: str) -> None:
+    def __init__(self, identity: str, reason: str, medium: Medium = Medium.IMAGE) -> None:
         super().__init__(
-            f"The image {identity} cannot be read: {reason}.",
+            f"The {medium.noun} {identity} cannot be read: {reason}.",
             "Repair or remove it, or pass --skip-bad to go on without.",
         )
         self.identity = identity
@@ -68,6 +72,11 @@ class ImageSet:
     """The outputs of a network that the classes are, if it has others too: the rest of its predictions is left out."""
     facts: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     """What a table says of the image at each position besides its label."""
+    masks: Masks | None = None
+    """The class of every pixel, where images have masks; all of their labels are 0 then."""
+
+    medium: ClassVar[Medium] = Medium.IMAGE
+    """What `image` decodes: sets of another kind say so."""
 
     @classmethod
     def over(
@@ -83,7 +92,7 @@ class ImageSet:
         """The set of all images of a source; an empty one is an error."""
         numbers = np.asarray(labels, dtype=np.int64)
         if len(numbers) == 0:
-            raise SurgeonError(f"The split {split!r} of {name!r} holds no images.")
+            raise SurgeonError(f"The split {split!r} of {name!r} holds no {cls.medium.samples}.")
         return cls(name, split, numbers, tuple(class_names), encoded, np.arange(len(numbers)), names_known)
 
     def __len__(self) -> int:
@@ -100,13 +109,37 @@ class ImageSet:
             image.load()
         # Damaged files make the decoders raise nearly anything: OSError, SyntaxError, struct.error, EOFError, ...
         except Exception as error:
-            raise UnreadableImageError(self.identity(index), _reason(error)) from error
+            raise UnreadableImageError(self.identity(index), unreadable_reason(error)) from error
         # The orientation in the EXIF data is not applied: the networks were trained without it.
         return _in_eight_bits(image)
 
+    def remarks(self, preprocessing: Preprocessing) -> tuple[str, ...]:  # noqa: ARG002
+        """What a user should know of how samples are brought into the form that a network takes."""
+        return ()
+
+    def mask(self, index: int, size: tuple[int, int]) -> Mask:
+        """The class of every pixel of an image of a size (width, height)."""
+        assert self.masks is not None
+        return self.masks.read(int(self.positions[index]), self.identity(index), size)
+
+    def with_classes(self, names: Sequence[str], *, known: bool) -> ImageSet:
+        """Images with masks, of as many classes as have names."""
+        assert self.masks is not None
+        masks = self.masks.with_classes(len(names))
+        return replace(self, class_names=tuple(names), names_known=known, masks=masks)
+
+    @property
+    def about_masks(self) -> str:
+        """Of which classes masks are, and what is void, in words; nothing for images without masks."""
+        if self.masks is None:
+            return ""
+        named = "" if self.names_known else ", which no file names"
+        void = listing(map(str, sorted(self.masks.void)))
+        return f"{len(self.class_names):,} classes for each pixel{named}; void is {void}"
+
     def without_labels(self) -> ImageSet:
         """The same images, all of class 0."""
-        return replace(self, labels=np.zeros_like(self.labels), class_names=("0",), names_known=False)
+        return replace(self, labels=np.zeros_like(self.labels), class_names=("0",), names_known=False, masks=None)
 
     def subset(self, indices: npt.ArrayLike) -> ImageSet:
         """The images at some indices, in that order."""
@@ -119,12 +152,20 @@ class ImageSet:
         digest = hashlib.sha256(f"{self.name}\0{self.split}\0{len(self)}\0".encode())
         digest.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
         for index in np.unique(np.linspace(0, len(self) - 1, min(FINGERPRINT_SAMPLE, len(self))).round().astype(int)):
-            digest.update(hashlib.sha256(self._bytes_or_nothing(int(index))).digest())
+            digest.update(hashlib.sha256(self.bytes_or_nothing(int(index))).digest())
+            if self.masks is not None:
+                digest.update(hashlib.sha256(self._bytes_or_nothing(self.masks.encoded, int(index))).digest())
+        if self.masks is not None:
+            digest.update(repr((self.masks.classes, sorted(self.masks.void))).encode())
         return digest.hexdigest()
 
-    def _bytes_or_nothing(self, index: int) -> bytes:
+    def bytes_or_nothing(self, index: int) -> bytes:
+        """An image as it is stored; nothing if it cannot be read."""
+        return self._bytes_or_nothing(self.encoded, index)
+
+    def _bytes_or_nothing(self, encoded: EncodedImages, index: int) -> bytes:
         try:
-            return self.encoded.read(int(self.positions[index]))
+            return encoded.read(int(self.positions[index]))
         except (OSError, ValueError):  # an unreadable image is the business of whoever evaluates it
             return b""
 
@@ -137,7 +178,8 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
     return image
 
 
-def _reason(error: Exception) -> str:
+def unreadable_reason(error: Exception) -> str:
+    """Why a decoder failed, in a few words."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if type(error).__name__ == "UnidentifiedImageError":
@@ -194,7 +236,7 @@ class ArrowImages:
         if (path := places.paths.get(row)) is not None:
             return _read_elsewhere(path)
         if places.lengths[row] < 0:
-            raise ValueError("there is no image in this row")
+            raise ValueError("there is nothing in this row")
         with open(self.files[number], "rb", buffering=0) as file:
             file.seek(int(places.starts[row]), os.SEEK_SET)
             return file.read(int(places.lengths[row]))

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from surgeon.core.errors import ExitCode, SurgeonError, count, listing
 from surgeon.data.images import ImageSet, UnreadableImageError
-from surgeon.data.transforms import Transform, normalise
+from surgeon.data.masks import BadMaskError
+from surgeon.data.transforms import MakeInput, normalise, resized_mask, transform_for
 from surgeon.models.sources import Preprocessing
 
 PIECE = 16  # images per task: enough that small images do not cost more to hand out than to decode
@@ -32,16 +33,23 @@ class Batch:
 
     images: Tensor
     labels: Tensor
-    """Class numbers; where images were mixed, a row of weights for each."""
+    """Class numbers; where images were mixed, a row of weights for each; of masks, (N, H, W)."""
     indices: Tensor
     prepared: Mapping[Preprocessing, Tensor] = field(default_factory=dict)
     """The same images for each of several kinds of preprocessing, of which the first is that of `images`."""
     pictures: Sequence[Image.Image] = ()
     """As they were decoded, if they are to be kept."""
+    signals: Mapping[Preprocessing, Tensor] = field(default_factory=dict)
+    """As they were before they were normalised, where that cannot be undone: waveforms."""
+    masks: Mapping[Preprocessing, Tensor] = field(default_factory=dict)
+    """Where images have masks, the labels for each kind of preprocessing."""
 
     def as_for(self, preprocessing: Preprocessing | None) -> Batch:
         """The same batch with the images of one kind of preprocessing."""
-        return self if preprocessing is None else replace(self, images=self.prepared[preprocessing])
+        if preprocessing is None:
+            return self
+        labels = self.masks.get(preprocessing, self.labels)
+        return replace(self, images=self.prepared[preprocessing], labels=labels)
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,8 @@ class _Piece:
     pixels: list[list[Tensor]]
     indices: list[int]
     pictures: list[Image.Image]
-    bad: list[UnreadableImageError]
+    bad: list[UnreadableImageError | BadMaskError]
+    masks: list[list[Tensor]] = field(default_factory=list)
 
 
 class Batches:
@@ -66,6 +75,7 @@ class Batches:
         workers: int,
         skip_bad: bool,
         keep_pictures: bool,
+        transform: MakeInput = transform_for,
     ) -> None:
         self.image_set = image_set
         self.batch_size = batch_size
@@ -75,7 +85,7 @@ class Batches:
         self.skip_bad = skip_bad
         self.keep_pictures = keep_pictures
         self.bad: list[str] = []
-        self._transforms = {kind: Transform(kind) for kind in kinds}
+        self._transforms = {kind: transform(kind) for kind in kinds}
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -95,9 +105,9 @@ class Batches:
         finally:  # also when the caller stops early or is interrupted
             pool.shutdown(wait=True, cancel_futures=True)
         if len(self.bad) == len(self.image_set):
+            samples = count(len(self.bad), self.image_set.medium.noun)
             raise SurgeonError(
-                f"None of the {count(len(self.bad), 'image')} of {self.image_set.name!r} can be read.",
-                exit_code=ExitCode.FAILED,
+                f"None of the {samples} of {self.image_set.name!r} can be read.", exit_code=ExitCode.FAILED
             )
 
     def _ahead(self, pool: ThreadPoolExecutor) -> Iterator[list[_Piece]]:
@@ -117,8 +127,11 @@ class Batches:
         for index in indices:
             try:
                 picture = self.image_set.image(index)
+                if self.image_set.masks is not None:
+                    mask = self.image_set.mask(index, picture.size)
+                    piece.masks.append([resized_mask(mask, kind.input_size[-2:]) for kind in self._transforms])
                 piece.pixels.append([transform(picture) for transform in self._transforms.values()])
-            except UnreadableImageError as error:
+            except (UnreadableImageError, BadMaskError) as error:
                 piece.bad.append(error)
                 continue
             piece.indices.append(index)
@@ -130,36 +143,45 @@ class Batches:
         self._account_for([error for piece in pieces for error in piece.bad])
         of_images = [pixels for piece in pieces for pixels in piece.pixels]
         indices = torch.tensor([index for piece in pieces for index in piece.indices], dtype=torch.int64)
-        prepared = {
-            kind: _normalised([pixels[number] for pixels in of_images], kind)
-            for number, kind in enumerate(self._transforms)
+        prepared, signals = {}, {}
+        for number, kind in enumerate(self._transforms):
+            together = _stacked([pixels[number] for pixels in of_images])
+            prepared[kind] = torch.empty(0, *kind.input_size) if together is None else normalise(together, kind)
+            if together is not None and not kind.is_reversible:
+                signals[kind] = together
+        of_masks = [masks for piece in pieces for masks in piece.masks]
+        masks = {
+            kind: torch.stack([each[number] for each in of_masks])
+            for number, kind in enumerate(self._transforms if of_masks else ())
         }
         return Batch(
             next(iter(prepared.values())),
-            torch.from_numpy(self.image_set.labels[indices.numpy()]),  # a copy: the labels of a file may be read-only
+            # A copy: the labels of a file may be read-only.
+            next(iter(masks.values())) if masks else torch.from_numpy(self.image_set.labels[indices.numpy()]),
             indices,
             prepared,
             [picture for piece in pieces for picture in piece.pictures],
+            signals,
+            masks,
         )
 
-    def _account_for(self, bad: list[UnreadableImageError]) -> None:
+    def _account_for(self, bad: list[UnreadableImageError | BadMaskError]) -> None:
         if bad and not self.skip_bad:
-            raise bad[0] if len(bad) == 1 else _several(bad)
+            raise bad[0] if len(bad) == 1 else _several(bad, self.image_set.medium.noun)
         self.bad += [error.identity for error in bad]
 
 
-def _normalised(pixels: list[Tensor], preprocessing: Preprocessing) -> Tensor:
+def _stacked(pixels: list[Tensor]) -> Tensor | None:
     if not pixels:  # all of them bad
-        return torch.empty(0, *preprocessing.input_size)
+        return None
     # Stacked as (N, H, W, C), which is how Pillow delivers them: the batch is channels last without a copy.
-    stacked = torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
-    return normalise(stacked, preprocessing)
+    return torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
 
 
-def _several(bad: list[UnreadableImageError]) -> SurgeonError:
+def _several(bad: list[UnreadableImageError | BadMaskError], noun: str) -> SurgeonError:
     names = listing((error.identity for error in bad), limit=3)
     return SurgeonError(
-        f"{count(len(bad), 'image')} of one batch cannot be read: {names}.",
+        f"{count(len(bad), noun)} of one batch cannot be read: {names}.",
         "Repair or remove them, or pass --skip-bad to go on without.",
     )
 
@@ -173,6 +195,7 @@ def batches(
     *,
     keep_pictures: bool = False,
     fewest: int = 1,
+    transform: MakeInput = transform_for,
 ) -> Batches:
     """Decode a set once, in order, for one or several kinds of preprocessing.
 
@@ -184,11 +207,12 @@ def batches(
         skip_bad: Leave unreadable images out instead of failing.
         keep_pictures: Let batches also hold the decoded pictures.
         fewest: A last batch with fewer images than this joins the one before.
+        transform: What makes the input of a picture.
     """
     if batch_size < 1:
         raise SurgeonError(f"The batch size cannot be {batch_size}.", "Give a batch size of at least 1.")
     kinds = [preprocessing] if isinstance(preprocessing, Preprocessing) else list(dict.fromkeys(preprocessing))
-    return Batches(image_set, kinds, batch_size, fewest, workers or usable_cores(), skip_bad, keep_pictures)
+    return Batches(image_set, kinds, batch_size, fewest, workers or usable_cores(), skip_bad, keep_pictures, transform)
 
 
 def cut(images: int, batch_size: int, fewest: int = 1) -> list[range]:

@@ -15,11 +15,20 @@ from surgeon.core.errors import ExitCode, SurgeonError, did_you_mean, listing
 from surgeon.data.descriptions import check_descriptions, check_tables
 from surgeon.data.digits import SPLITS as DIGITS_SPLITS
 from surgeon.data.digits import digit_pixels
-from surgeon.data.folders import folder_name, open_folder, open_some_of_imagenet, open_unlabelled_folder, subfolders
+from surgeon.data.folders import (
+    folder_name,
+    holds_masks,
+    open_folder,
+    open_masked_folder,
+    open_some_of_imagenet,
+    open_unlabelled_folder,
+    subfolders,
+)
 from surgeon.data.images import ImageSet, PixelArrays
+from surgeon.data.masks import with_names_beside
 from surgeon.data.named_splits import VALIDATION_NAMES, WHOLE, choose_split
 from surgeon.data.presets import PRESETS, Preset
-from surgeon.data.tables import Columns, column_values, image_set, parquet_values
+from surgeon.data.tables import CLASSIFICATION, SEGMENTATION, Columns, column_values, image_set, parquet_values
 from surgeon.data.union import UNION, parts_of, union_of, unlabelled_union_of
 
 if TYPE_CHECKING:
@@ -39,6 +48,8 @@ def open_data(
     label_column: str | None = None,
     labelled: bool = True,
     where: Sequence[str] = (),
+    problem: str | None = None,
+    void: Sequence[int] = (),
 ) -> ImageSet:
     """Open one split of a data set; without a split, its test images, else its validation images.
 
@@ -49,8 +60,23 @@ def open_data(
         label_column: Of a table, if it cannot be told.
         labelled: Whether labels are wanted. Without them images need none, and all of them have class 0.
         where: COLUMN=VALUE: only the rows of a table in which all of these hold.
+        problem: `classification` or `segmentation`, if it cannot be told.
+        void: Values of masks that stand for no class, besides 255.
     """
-    columns = Columns(image_column, label_column, labelled, tuple(where))
+    columns = Columns(image_column, label_column, labelled, tuple(where), problem, tuple(void))
+    images = _open(spec, split, columns)
+    if problem == SEGMENTATION and labelled and images.masks is None:
+        raise SurgeonError(
+            f"{spec!r} has no masks.",
+            "They lie in a column, which --label-column names, or in masks/ beside images/.",
+        )
+    if void and labelled and images.masks is None:
+        raise SurgeonError(f"--void {void[0]} is for masks, and {spec!r} has one label per image.")
+    return images
+
+
+def _open(spec: str, split: str | None, columns: Columns) -> ImageSet:
+    where, labelled = columns.where, columns.labelled
     if spec.startswith(UNION):
         return _open_union(spec, split, columns)
     if spec == "digits":
@@ -88,6 +114,25 @@ def _open_union(spec: str, split: str | None, columns: Columns) -> ImageSet:
     return union_of(parts) if columns.labelled else unlabelled_union_of(parts)
 
 
+def check_data(spec: str) -> None:
+    """Refuse a DATA that names nothing, before anything is downloaded or opened."""
+    if spec.startswith(UNION):
+        for part in parts_of(spec):
+            check_data(part)
+        return
+    elsewhere = is_known(spec) or spec.startswith((IMAGENET_A, IMAGENET_C))
+    if not elsewhere and not Path(spec).expanduser().exists():
+        raise _no_such_data(spec)
+
+
+def _no_such_data(spec: str) -> SurgeonError:
+    known = ["digits", *PRESETS]
+    return SurgeonError(
+        f"There is no data {spec!r}: no such file or folder, and no known data set of that name.",
+        did_you_mean(spec, known) or f"Known: {listing(known, limit=len(known))}; hf:owner/name for the hub.",
+    )
+
+
 def _refuse_conditions(where: Sequence[str], name: str) -> None:
     if where:
         raise SurgeonError(
@@ -104,20 +149,18 @@ def is_known(spec: str) -> bool:
 
 def _open_path(path: Path, split: str | None, columns: Columns) -> ImageSet:
     if path.is_file() and path.suffix == ".parquet":
-        return _open_parquet_file(path, split, columns)
+        return with_names_beside(_open_parquet_file(path, split, columns), path.parent)
     if path.is_file():
         raise SurgeonError(f"The file {str(path)!r} is not a Parquet file.", "Give a .parquet file or a folder.")
     if not path.is_dir():
-        known = ["digits", *PRESETS]
-        raise SurgeonError(
-            f"There is no data {str(path)!r}: no such file or folder, and no known data set of that name.",
-            did_you_mean(str(path), known) or f"Known: {listing(known, limit=len(known))}; hf:owner/name for the hub.",
-        )
+        raise _no_such_data(str(path))
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
-        return _open_saved(path, split, columns)
+        return with_names_beside(_open_saved(path, split, columns), path)
     if _holds_parquet(path):
-        return _open_layout(path, None, folder_name(path), split, columns)
+        return with_names_beside(_open_layout(path, None, folder_name(path), split, columns), path)
     _refuse_conditions(columns.where, str(path))
+    if columns.labelled and columns.problem != CLASSIFICATION and holds_masks(path):
+        return with_names_beside(open_masked_folder(path, split, columns.void), path)
     return open_folder(path, split) if columns.labelled else open_unlabelled_folder(path, split)
 
 

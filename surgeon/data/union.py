@@ -48,14 +48,14 @@ def union_of(parts: Sequence[ImageSet]) -> ImageSet:
     classes = [f"{part.name}/{name}" for part in parts for name in part.class_names]
     firsts = _ends([len(part.class_names) for part in parts])
     labels = np.concatenate([part.labels + first for part, first in zip(parts, firsts, strict=False)])
-    return ImageSet.over(JoinedImages(parts), labels, classes, name=_name(parts), split=parts[0].split)
+    return type(parts[0]).over(JoinedImages(parts), labels, classes, name=_name(parts), split=parts[0].split)
 
 
 def unlabelled_union_of(parts: Sequence[ImageSet]) -> ImageSet:
     """The images of all parts, all of class 0."""
     _check(parts)
     nothing = np.zeros(sum(map(len, parts)), dtype=np.int64)
-    return ImageSet.over(
+    return type(parts[0]).over(
         JoinedImages(parts), nothing, ["0"], name=_name(parts), split=parts[0].split, names_known=False
     )
 
@@ -71,6 +71,9 @@ def _check(parts: Sequence[ImageSet]) -> None:
             f"The union holds more than one set that is called {twice[0]!r}, so their classes cannot be told apart.",
             "Name each set once; of two folders of the same name, rename one.",
         )
+    if len({part.medium for part in parts}) > 1:
+        told = listing(f"{part.name!r} holds {part.medium.samples}" for part in parts)
+        raise SurgeonError(f"A union is of one kind: {told}.", "Name sets of one kind.")
     if restricted := [part.name for part in parts if part.outputs is not None]:
         raise SurgeonError(f"{restricted[0]!r} holds some of ImageNet's classes, and cannot be part of a union.")
     if len({"validation" if part.split in VALIDATION_NAMES else part.split for part in parts}) > 1:

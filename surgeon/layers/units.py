@@ -20,6 +20,9 @@ class TrainingUnit(nn.Module):
     def take_partners(self, permutation: Tensor) -> None:
         """In the next forward, example i is mixed with example permutation[i]: something else has chosen already."""
 
+    def change_only(self, examples: slice) -> None:
+        """In the next forward, leave all other examples of the batch as they are: the strong copies come last."""
+
     def mix_targets(self, targets: Tensor) -> Tensor:
         """Soft targets (N, classes) as the last forward has changed what its examples show."""
         return targets

@@ -12,6 +12,8 @@ from surgeon.core.errors import SurgeonError, listing
 
 INPUT_KEYS = ("image", "images", "img", "pixel_values", "input", "inputs")
 """Under which a batch that is a dictionary holds what the network takes."""
+MAIN_HEAD = "out"
+"""Under which torchvision's networks with several heads answer with their main one."""
 
 
 def input_of(batch: Any) -> Any:
@@ -30,8 +32,9 @@ def input_of(batch: Any) -> Any:
 def logits_in(answer: Any, images: int) -> Any:
     """The logits in what a network answers: its `.logits`, or the tensor that has one row per image.
 
-    Several tensors of the same shape are taken for a main and auxiliary heads, of which the first counts; those
-    of different shapes are refused. An answer without any is given back as it is.
+    Several tensors of the same shape in a tuple are taken for a main and auxiliary heads, of which the first counts; in
+    a dictionary `out` is the main one, as in torchvision, and without it they are refused, as are those of
+    different shapes. An answer without any is given back as it is.
 
     Args:
         answer: A tensor, a Hugging Face output, a dictionary, a tuple or a list.
@@ -48,7 +51,10 @@ def logits_in(answer: Any, images: int) -> Any:
     elif isinstance(answer, Sequence) and not isinstance(answer, str):
         parts = {f"number {place}": part for place, part in enumerate(answer)}
     rows = {name: part for name, part in parts.items() if _has_rows(part, images)}
-    if len({tuple(part.shape) for part in rows.values()}) > 1:
+    unordered = isinstance(answer, Mapping) and len(rows) > 1
+    if unordered and MAIN_HEAD in rows:
+        return rows[MAIN_HEAD]
+    if unordered or len({tuple(part.shape) for part in rows.values()}) > 1:
         shapes = (f"{name} ({'x'.join(map(str, part.shape))})" for name, part in rows.items())
         raise SurgeonError(
             f"The network answers with several tensors that may be logits: {listing(shapes)}.",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "UNLABELLED",
     "Asked",
     "Copies",
     "Copy",
@@ -34,6 +35,7 @@ __all__ = [
     "Predicted",
     "Predictions",
     "ask",
+    "ask_with_unlabelled",
     "check_losses",
     "expectation",
     "losses",
@@ -56,6 +58,14 @@ class Copy(StrEnum):
     """Augmented as `strong` says; takes the auxiliary branch of a split network."""
     ADVERSARIAL = "adversarial"
     """The weak copy, attacked as `attack` says; as `strong` says, it takes the auxiliary branch."""
+    UNLABELLED_WEAK = "unlabelled-weak"
+    """Of images without labels: cropped as `augment` says, and nothing else."""
+    UNLABELLED_STRONG = "unlabelled-strong"
+    """Of the same images: augmented as `strong` says; takes the auxiliary branch of a split network."""
+
+
+UNLABELLED = (Copy.UNLABELLED_WEAK, Copy.UNLABELLED_STRONG)
+"""Copies of other images than all the others, as many as there are of those: both or neither are there."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ class Predicted:
 
     Args:
         logits: (N, classes), float32 or wider.
-        targets: (N, classes), which sum to 1: mixed, where examples were mixed.
+        targets: (N, classes), which sum to 1: mixed, where examples were mixed. Zeros of images without labels.
     """
 
     logits: Tensor
@@ -125,9 +135,12 @@ class LossConfig(Options):
 
 
 def _known_copies(text: str) -> str:
+    known = [copy.value for copy in Copy if copy not in UNLABELLED]
     for name in text.split("+"):
-        if name not in list(Copy):
-            raise ValueError(f"there is no copy {name!r}: name {listing(Copy, 'or')}, several as weak+adversarial")
+        if name in list(UNLABELLED):
+            raise ValueError(f"{name!r} copies have no labels: name {listing(known, 'or')}")
+        if name not in known:
+            raise ValueError(f"there is no copy {name!r}: name {listing(known, 'or')}, several as weak+adversarial")
     return text
 
 
@@ -149,12 +162,18 @@ class OnCopies(LossConfig):
 
 Compute = Callable[[Any, Predictions], "Tensor"]
 """From a term's options and predictions to its value, a scalar."""
+Observe = Callable[[Any, Predictions], Mapping[str, "Tensor"]]
+"""From the same to shares by name, each one between 0 and 1, which are told beside the loss."""
 StandsFor = Callable[[Any], Sequence[str]]
 """From a term's options to the specs that it stands for; none if it stands for itself."""
 
 
 def _itself(config: Any) -> tuple[str, ...]:  # noqa: ARG001
     return ()
+
+
+def _nothing(config: Any, predictions: Predictions) -> dict[str, Tensor]:  # noqa: ARG001
+    return {}
 
 
 @dataclass(frozen=True)
@@ -174,6 +193,8 @@ class Loss(Entry[LossConfig]):
     attacks_predictions: bool = False
     """Attacks move images away from what the network says of them, not from their labels."""
     stands_for: StandsFor = _itself
+    observe: Observe = _nothing
+    """What is worth telling of a batch besides the value of the term."""
 
     def facts(self) -> dict[str, Any]:
         return {"copies": " + ".join(self.copies) or "any"}
@@ -200,10 +221,16 @@ class Asked:
         """Its value."""
         return self.loss.compute(self.config, predictions)
 
+    def observe(self, predictions: Predictions) -> Mapping[str, Tensor]:
+        """Shares of the batch that tell how the term fares."""
+        return self.loss.observe(self.config, predictions)
+
 
 losses: Registry[Loss] = Registry(Loss.noun, "surgeon.losses", Loss)
 LABELS = "cross-entropy"
 """What is added where no term compares predictions with labels."""
+WITHOUT_LABELS = "pseudo-label"
+"""What is added where there are unlabelled images, and no term looks at them."""
 
 
 def ask(specs: Iterable[str]) -> list[Asked]:
@@ -214,6 +241,14 @@ def ask(specs: Iterable[str]) -> list[Asked]:
         raise SurgeonError(f"The loss has the term {listing(twice)} more than once.", "Name each term once.")
     if not any(term.loss.on_labels for term in found):
         found = [*_asked([LABELS]), *found]
+    return found
+
+
+def ask_with_unlabelled(specs: Iterable[str]) -> list[Asked]:
+    """The terms that specs ask for where there are unlabelled images, at which one of them has to look."""
+    found = ask(specs)
+    if not any(copy in UNLABELLED for term in found for copy in term.copies):
+        found = [*found, *_asked([WITHOUT_LABELS])]
     return found
 
 
@@ -242,6 +277,7 @@ def register(
     on_labels: bool = False,
     labels_on: Copy | None = None,
     attacks_predictions: bool = False,
+    observe: Observe = _nothing,
 ) -> Callable[[Compute], Loss]:
     """Register the decorated function, which computes the term; the first line of its docstring is the summary.
 
@@ -253,12 +289,16 @@ def register(
         on_labels: Whether it compares predictions with labels.
         labels_on: The copy whose labels count where this term is used.
         attacks_predictions: Whether attacks move images away from what the network says of them.
+        observe: From options and predictions to shares of the batch by name, which training tells of every epoch.
     """
 
     def wrap(compute: Compute) -> Loss:
         summary = summary_of(compute, Loss.noun, name)
         return losses.register(name)(
-            Loss(name, summary, paper, config, compute, copies, on_labels, labels_on, attacks_predictions)
-        )
+            Loss(
+                name, summary, paper, config, compute, copies, on_labels, labels_on, attacks_predictions,
+                observe=observe,
+            )
+        )  # fmt: skip
 
     return wrap

@@ -144,7 +144,10 @@ class LambdaAxis:
 
     def _pass(self, forward: Callable[[], Tensor], name: Branch) -> Tensor:
         with branch(self.model, name):
-            return forward()
+            predicted = forward()
+        if not isinstance(predicted, Tensor) or predicted.dim() != 2:
+            raise SurgeonError("lambda mixes the branches of networks that classify, and this one does something else.")
+        return predicted
 
     def set(self, value: Value) -> None:
         mix_branches(self.model, cast("float", value), self.mixing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,10 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.loaders import Batch
+from surgeon.data.masks import USUAL_VOID, VOID
 from surgeon.layers.wrapped import INPUT_KEYS, input_of
+from surgeon.problems import CLASSIFICATION, SEGMENTATION, Problem
+from surgeon.problems.answers import kind, type_of
 
 LABEL_KEYS = ("label", "labels", "target", "targets")
 OTHER_TYPE = re.compile(r"\bd?types?\b")
@@ -32,6 +36,14 @@ def as_batches(given: Iterable[Any]) -> Iterator[Batch]:
             yield batch
 
 
+def with_problem(batches: Iterator[Batch]) -> tuple[Iterator[Batch], Problem]:
+    """The same batches, and the problem that their labels tell."""
+    first = next(batches, None)
+    if first is None:
+        return iter(()), CLASSIFICATION
+    return chain([first], batches), SEGMENTATION if first.labels.dim() == 3 else CLASSIFICATION
+
+
 def as_samples(given: Iterable[Any]) -> Iterator[Batch]:
     """Batches for a score of the user's own: what the network takes, a tensor or a list, and targets of any kind."""
     seen = 0
@@ -40,7 +52,7 @@ def as_samples(given: Iterable[Any]) -> Iterator[Batch]:
         if not isinstance(inputs, list):
             inputs = _images(inputs)
         elif not all(isinstance(one, Tensor) for one in inputs):
-            raise SurgeonError(f"The inputs of a batch are {_kind(inputs)}.", "Give a tensor, or a list of tensors.")
+            raise SurgeonError(f"The inputs of a batch are {kind(inputs)}.", "Give a tensor, or a list of tensors.")
         target = torch.as_tensor(target) if _is_array(target) else target
         if isinstance(target, Tensor | list | tuple) and (not _length(target) or len(target) != len(inputs)):
             raise SurgeonError(
@@ -60,9 +72,9 @@ def _length(target: Any) -> int:
 def checked_loader(given: Any) -> Iterable[Any]:
     """Something that gives batches one after the other."""
     if not hasattr(given, "__iter__") and not hasattr(given, "__getitem__"):
-        kind = _kind(given)
+        what = kind(given)
         raise SurgeonError(
-            f"{kind[0].upper()}{kind[1:]} gives no batches.", "Pass a DataLoader, or a list of (images, labels)."
+            f"{what[0].upper()}{what[1:]} gives no batches.", "Pass a DataLoader, or a list of (images, labels)."
         )
     loader: Iterable[Any] = given
     return loader
@@ -86,7 +98,7 @@ def _parts(item: Any) -> tuple[Any, Any]:
         found = f"a dictionary of {listing(map(str, item))}"
     else:
         parts = list(item[:2]) if isinstance(item, Sequence) and not isinstance(item, str | bytes) else []
-        found = _kind(item)
+        found = kind(item)
     if len(parts) < 2:
         raise SurgeonError(f"Batches have to be (images, labels), and this one is {found}.", PAIRS)
     return parts[0], parts[1]
@@ -101,7 +113,7 @@ def images_in(batch: Any) -> Tensor:
     if isinstance(batch, Sequence) and not isinstance(batch, str | bytes) and len(batch):
         return _images(batch[0])
     if not isinstance(batch, Tensor) and not _is_array(batch):
-        raise SurgeonError(f"A batch has to be a tensor of images, and this one is {_kind(batch)}.", UNLABELLED)
+        raise SurgeonError(f"A batch has to be a tensor of images, and this one is {kind(batch)}.", UNLABELLED)
     return _images(batch)
 
 
@@ -109,7 +121,7 @@ def _images(given: Any) -> Tensor:
     images = torch.from_numpy(given) if _is_array(given) else given
     if not isinstance(images, Tensor):
         raise SurgeonError(
-            f"The images of a batch have to be one tensor, and these are {_kind(given)}.",
+            f"The images of a batch have to be one tensor, and these are {kind(given)}.",
             "Stack images of one size with torch.stack; with score=, evaluate and sweep also take lists.",
         )
     if images.dim() == 0:
@@ -125,7 +137,7 @@ def _labels(given: Any) -> Tensor:
         labels = torch.as_tensor(given)
     if not isinstance(labels, Tensor):
         raise SurgeonError(
-            f"The labels of a batch have to be one class number per image, and these are {_kind(given)}.",
+            f"The labels of a batch have to be one class number per image, and these are {kind(given)}.",
             _hint_about_labels(given),
         )
     if labels.dim() == 0:
@@ -134,6 +146,8 @@ def _labels(given: Any) -> Tensor:
         )
     if labels.dim() == 2 and _is_one_hot(labels):
         return labels.argmax(1)
+    if labels.dim() == 3 and not (labels.is_floating_point() or labels.is_complex()):
+        return _masks(labels)
     if labels.dim() > 1:
         shape = "x".join(map(str, labels.shape))
         raise SurgeonError(
@@ -142,10 +156,16 @@ def _labels(given: Any) -> Tensor:
         )
     if labels.is_floating_point() or labels.is_complex():
         raise SurgeonError(
-            f"Labels have to be class numbers, and these are {_type(labels)}.",
+            f"Labels have to be class numbers, and these are {type_of(labels)}.",
             "Convert them with labels.long(), or measure targets of another kind with score=.",
         )
     return labels.long()
+
+
+def _masks(labels: Tensor) -> Tensor:
+    """One class number per pixel; 255 and negative numbers stand for none."""
+    masks = labels.long()
+    return masks.masked_fill((masks == USUAL_VOID) | (masks < 0), VOID)
 
 
 def _hint_about_labels(given: Any) -> str:
@@ -166,7 +186,7 @@ def _hint_about_shape(labels: Tensor) -> str:
         return (
             "Several labels per image are measured with score=; mixed ones become class numbers with labels.argmax(1)."
         )
-    return "Masks and boxes are measured with score=."
+    return "Masks are whole numbers (N, height, width); boxes are measured with score=."
 
 
 def _is_one_hot(labels: Tensor) -> bool:
@@ -179,57 +199,41 @@ def checked_network(model: Any) -> nn.Module:
     """A network, not its name or a function."""
     if not isinstance(model, nn.Module):
         raise SurgeonError(
-            f"The network has to be an nn.Module, and this is {_kind(model)}.",
+            f"The network has to be an nn.Module, and this is {kind(model)}.",
             "surgeon.load opens a checkpoint folder, timm.create_model a name.",
         )
     return model
 
 
-def check_logits(logits: Any, images: int) -> None:
-    """Refuse what is not one row of class scores per image."""
-    if not isinstance(logits, Tensor):
-        raise SurgeonError(
-            f"The network answers with {_kind(logits)}, not with one tensor of logits.",
-            "Wrap it in a module that gives the logits alone, or pass score=.",
-        )
-    if logits.dim() != 2 or len(logits) != images or logits.shape[1] == 0 or logits.is_complex():
-        shape = "x".join(map(str, logits.shape)) or "of a single number"
-        raise SurgeonError(
-            f"For {count(images, 'image')} the network answers with {_type(logits)} of the shape {shape}, not with one "
-            "row of logits per image.",
-            "Wrap it in a module that gives images x classes.",
-        )
-
-
 @contextmanager
-def refusing_other_types(inputs: Any) -> Iterator[None]:
-    """Most networks fail on numbers of another type, and their errors name neither the images nor what to do."""
+def refusing_failures(inputs: Any) -> Iterator[None]:
+    """Networks fail on numbers of another type or shape, and their errors name neither the images nor what to do."""
     images = inputs[0] if isinstance(inputs, list) else inputs
     try:
         yield
-    except (RuntimeError, TypeError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
         if images.is_floating_point() and not OTHER_TYPE.search(str(error)):
-            raise
-        reason = next(iter(str(error).splitlines()), "").rstrip(".")
+            raise SurgeonError(
+                f"The network cannot take {_shape_of(inputs)}: {reason}.",
+                "Give it images as they are preprocessed for it. One that takes several tensors needs a module around "
+                "it that takes one.",
+            ) from error
         raise SurgeonError(
-            f"The network cannot take images of {_type(images)}: {reason}.",
+            f"The network cannot take images of {type_of(images)}: {reason}.",
             "Convert them to the type of its weights (images.float() for float32)."
             if images.is_floating_point()
             else "Convert them to float32 and normalise them as the network expects.",
         ) from error
 
 
+def _shape_of(inputs: Any) -> str:
+    if isinstance(inputs, list):
+        return f"a list of {count(len(inputs), 'tensor')}"
+    return f"a batch of {'x'.join(map(str, inputs.shape))}"
+
+
 def _is_array(given: Any) -> bool:
     return isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
-
-
-def _type(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _kind(given: Any) -> str:
-    """What something is, and what it holds if it is a list: `a list of Tensor`."""
-    name = type(given).__name__
-    article = "an" if name[0] in "aeiouAEIOU" else "a"
-    content = f" of {type(given[0]).__name__}" if isinstance(given, list | tuple) and given else ""
-    return f"{article} {name}{content}"

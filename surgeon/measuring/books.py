@@ -14,10 +14,12 @@ from surgeon.core.progress import Progress, say_nothing
 from surgeon.measuring.contest import Measurement
 from surgeon.measuring.engine import score_batches
 from surgeon.measuring.journal import Journal
-from surgeon.measuring.keeping import Scored, only_scores
+from surgeon.measuring.keeping import Scored
 from surgeon.measuring.spreading import Samples, spread
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Scores
+from surgeon.metrics.mask_scores import scores_from_bytes
+from surgeon.problems import CLASSIFICATION
 
 BATCHES_PER_BLOCK = 4
 
@@ -32,7 +34,7 @@ class Books:
     bad: dict[str, None] = field(default_factory=dict)
     counted: str = "setting"
     """What a measurement compares."""
-    keep: Callable[[str], Scores] = only_scores
+    keep: Callable[[str], Scores] = CLASSIFICATION.keep
     """What is kept of predictions."""
 
     def hold(
@@ -101,5 +103,5 @@ def as_record(block: Scored[Scores]) -> dict[str, Any]:
 
 def from_record(record: Mapping[str, Any]) -> Scored[Scores]:
     """What `as_record` has recorded."""
-    scores = {name: Scores.from_bytes(base64.b85decode(text)) for name, text in record["scores"].items()}
+    scores = {name: scores_from_bytes(base64.b85decode(text)) for name, text in record["scores"].items()}
     return Scored(scores, record["bad"])

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from surgeon.checkpoint import open_model
 from surgeon.conditions.attacks.network import attacked
-from surgeon.conditions.base import Asked
+from surgeon.conditions.base import Asked, check_medium
 from surgeon.core.errors import SurgeonError
 from surgeon.data.loaders import Batch
+from surgeon.data.transforms import normalise
 from surgeon.measuring.variants import Condition
 from surgeon.models.sources import Preprocessing
 
@@ -47,6 +48,7 @@ class ConditionMaker:
         """
         if asked.name == "clean":
             return None
+        check_medium(asked, preprocessing.medium)
         needed = network if asked.condition.needs_network else None
         if asked.condition.needs_network and network is None:
             raise SurgeonError(f"The condition {asked.name!r} is made for a network, and none was given.")
@@ -97,7 +99,10 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Under:
-    """Batches under a condition: normalisation is undone, the condition applied, and the pixels normalised again."""
+    """Batches under a condition: normalisation is undone, the condition applied, and the pixels normalised again.
+
+    What cannot be told from normalised numbers has come along with the batch: waveforms.
+    """
 
     asked: Asked
     preprocessing: Preprocessing
@@ -107,19 +112,28 @@ class Under:
     """Which output of the target each label is, if not that of the same number."""
 
     def __call__(self, batch: Batch) -> Batch:
-        pixels = denormalise(batch.images, self.preprocessing)
+        reversible = self.preprocessing.is_reversible
+        given = denormalise(batch.images, self.preprocessing) if reversible else batch.signals[self.preprocessing]
+        pixels = given
+        if batch.labels.dim() == 3:
+            masks = self.asked.masks(pixels, batch.labels, batch.indices, self.seed)
+            batch = replace(batch, labels=masks, masks={})
         with self._network() as network:
             if self.target is not None:
                 pixels = pixels.to(self.target.device)
-            labels = batch.labels if self.outputs is None else torch.tensor(self.outputs)[batch.labels]
-            changed = self.asked.apply(pixels, labels, batch.indices, self.seed, network)
-        if changed.shape != batch.images.shape:
-            raise SurgeonError(
-                f"The condition {self.asked.name!r} made images of {tuple(changed.shape)} out of "
-                f"{tuple(batch.images.shape)}."
+            labels = (
+                batch.labels
+                if self.outputs is None or batch.labels.dim() == 3
+                else torch.tensor(self.outputs)[batch.labels]
             )
-        images = renormalise(changed, self.preprocessing)
-        return replace(batch, images=images.contiguous(memory_format=torch.channels_last), prepared={})
+            changed = self.asked.apply(pixels, labels, batch.indices, self.seed, network)
+        if changed.shape != given.shape:
+            raise SurgeonError(
+                f"The condition {self.asked.name!r} made {self.preprocessing.medium.noun}s of {tuple(changed.shape)} "
+                f"out of {tuple(given.shape)}."
+            )
+        images = (renormalise if reversible else normalise)(changed, self.preprocessing)
+        return replace(batch, images=images.contiguous(memory_format=torch.channels_last), prepared={}, signals={})
 
     def _network(self) -> AbstractContextManager[Callable[[Tensor], Tensor] | None]:
         """What an attack sees of the network, which is left as it was."""

@@ -20,9 +20,9 @@ from surgeon.core.errors import ExitCode, SurgeonError, count
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress, say_nothing
 from surgeon.data.loaders import Batch, Batches
-from surgeon.measuring.batches import as_batches, as_samples, checked_network
+from surgeon.measuring.batches import as_batches, as_samples, checked_network, with_problem
 from surgeon.measuring.inference import InferenceSettings
-from surgeon.measuring.keeping import K, Scored, only_scores
+from surgeon.measuring.keeping import K, Scored
 from surgeon.measuring.spreading import spread
 from surgeon.measuring.variants import Average, Variant, average
 from surgeon.metrics import Metrics, summarise
@@ -30,15 +30,17 @@ from surgeon.metrics.own import OwnScores, ScoreFunction
 
 
 def evaluate(model: nn.Module, batches: Iterable[Any], *, score: ScoreFunction | None = None) -> Metrics:
-    """All metrics of a network that classifies, on any iterable of (images, labels); or a score of your own.
+    """All metrics of a network that classifies or segments, on any iterable of (images, labels); or of your own score.
 
     It is evaluated where it is and left as it was.
 
     Args:
         model: A network that answers with one row of logits per image: as a tensor, as the `.logits` of a Hugging Face
-            output, or in a dictionary or tuple. With `score`, any network.
+            output, or in a dictionary or tuple. If labels are masks, with scores of every class for each pixel: a
+            tensor (N, classes, height, width), or the `out` of torchvision's dictionaries. With `score`, any network.
         batches: Such as a DataLoader: images as one tensor, preprocessed as the network expects them, and one class
-            number or one-hot row per image; or dictionaries with "image" (or "pixel_values", "input") and "label".
+            number, one-hot row or mask (of whole numbers; 255 and negative ones are void) per image; or dictionaries
+            with "image" (or "pixel_values", "input") and "label".
             With `score`, images may also be a list, and targets anything.
         score: A function of the network's answer and the targets of a batch, both on the CPU, that returns one number
             per sample, the higher the better. The result then has its mean and 95% interval: `score`, `score_low` and
@@ -46,7 +48,9 @@ def evaluate(model: nn.Module, batches: Iterable[Any], *, score: ScoreFunction |
     """
     settings = InferenceSettings.of(checked_network(model))
     if score is None:
-        return summarise(score_batches({"": Variant(model, settings)}, as_batches(batches), only_scores).kept[""])
+        given, problem = with_problem(as_batches(batches))
+        variant = Variant(model, replace(settings, problem=problem))
+        return summarise(score_batches({"": variant}, given, problem.keep).kept[""])
     variant = Variant(model, replace(settings, as_answered=True))
     return summarise(score_batches({"": variant}, as_samples(batches), lambda _: OwnScores(score)).kept[""])
 
@@ -66,7 +70,7 @@ def measure(
     Args:
         variants: What predicts, by name.
         samples: Decoded once, for every kind of preprocessing that the variants need.
-        keep: Makes what is kept of the predictions of a variant, given its name; for most it is `only_scores`.
+        keep: Makes what is kept of the predictions of a variant, given its name, for most the scores of its problem.
         averages: Variants that average the predictions of others, by name.
         processes: Those that share the work; all of them learn the whole result.
         progress: Told how many images are done.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,20 +12,10 @@ from torch import Tensor, nn
 
 from surgeon.core.devices import Precision, computing_in
 from surgeon.layers.running import evaluating
-from surgeon.layers.wrapped import logits_in, moved
-from surgeon.measuring.batches import check_logits, refusing_other_types
+from surgeon.layers.wrapped import moved
+from surgeon.measuring.batches import refusing_failures
+from surgeon.problems import CLASSIFICATION, Problem
 from surgeon.views import Forward, Merge, Views, predict_each
-
-LARGEST_SMALL_IMAGE = 64 * 64
-SMALL_IMAGES_AT_ONCE, LARGE_IMAGES_AT_ONCE = 128, 32
-
-
-def images_at_once(size: Sequence[int]) -> int:
-    """How many images of a size (..., height, width) go through a network together, unless somebody says otherwise.
-
-    More of them make nothing faster, and each needs memory.
-    """
-    return SMALL_IMAGES_AT_ONCE if size[-1] * size[-2] <= LARGEST_SMALL_IMAGE else LARGE_IMAGES_AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -40,6 +30,8 @@ class InferenceSettings:
     """Those that the classes of the images are, if the network has others too."""
     as_answered: bool = False
     """Keep what the network answers as it is, for a score of the user's own."""
+    problem: Problem = CLASSIFICATION
+    """What answers are."""
 
     @classmethod
     def of(cls, model: nn.Module) -> InferenceSettings:
@@ -58,7 +50,7 @@ class InferenceSettings:
         if not self.as_answered:
             return self.logits(forward, images)
         inputs = moved(images, self.device)
-        with refusing_other_types(inputs):
+        with refusing_failures(inputs):
             return [moved(answer, torch.device("cpu")) for answer in forward(inputs)]
 
     def logits(self, forward: Forward, images: Tensor) -> list[Tensor]:
@@ -66,15 +58,15 @@ class InferenceSettings:
         images = images.to(self.device, non_blocking=True)
 
         def unwrapped(some: Tensor) -> list[Tensor]:
-            return [logits_in(answer, len(some)) for answer in forward(some)]
+            return [self.problem.logits(answer, some) for answer in forward(some)]
 
-        with refusing_other_types(images):
+        with refusing_failures(images):
             if self.views is None:
                 predictions = unwrapped(images)
             else:
-                predictions = predict_each(unwrapped, images, self.views, self.merge, images_at_once(images.shape))
-        for logits in predictions:
-            check_logits(logits, len(images))
+                predictions = predict_each(
+                    unwrapped, images, self.views, self.merge, self.problem.images_at_once(images.shape)
+                )
         if self.outputs is not None:
             predictions = [logits[:, list(self.outputs)] for logits in predictions]
         return [logits.float().cpu() for logits in predictions]

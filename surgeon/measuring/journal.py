@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from surgeon.core.atomic import flush
-from surgeon.core.errors import ExitCode, SurgeonError, listing
+from surgeon.core.errors import ExitCode, Interrupted, SurgeonError, listing
 from surgeon.core.reading import read_bounded
 
 VERSION = 1
@@ -104,6 +104,17 @@ def _may_be_torn_header(line: bytes) -> bool:
         and not checksum.strip(b"0123456789abcdef")
         and (body.startswith(start) or start.startswith(body))
     )
+
+
+@contextmanager
+def going_on(journal: Journal | None) -> Iterator[None]:
+    """Work that somebody may stop, and that the same command then goes on with."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if journal is None or not journal.records:
+            raise
+        raise Interrupted(f"{journal.path.parent} has what was measured so far") from None
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -10,18 +10,21 @@ from torch import nn
 
 from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count, listing
-from surgeon.data.check import check_classes
+from surgeon.data.check import check_classes, check_medium
 from surgeon.data.imagenet import CLASSES, are_wordnet_numbers, wordnet_numbers
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches
 from surgeon.data.opening import open_data
 from surgeon.data.stratified import limit
-from surgeon.layers.running import evaluate_once
-from surgeon.measuring.inference import InferenceSettings, images_at_once
+from surgeon.layers.running import evaluating
+from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.variants import Variant
 from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.problems import CLASSIFICATION, Problem, problem_of
 from surgeon.views import Merge, Views, views_for
 
+LARGEST_SIDE = 520
+"""Of the shorter side of images that a network segments, if it does not say: as in torchvision's own evaluation."""
 INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos")
 
 
@@ -35,14 +38,36 @@ class ImageOptions:
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
 
-    def applied_to(self, stated: Preprocessing | None, model: str) -> Preprocessing:
+    def applied_to(
+        self,
+        stated: Preprocessing | None,
+        model: str,
+        problem: Problem = CLASSIFICATION,
+        images: ImageSet | None = None,
+        most: int = LARGEST_SIDE,
+    ) -> Preprocessing:
+        """What images go through.
+
+        Args:
+            stated: What the network says.
+            model: Its name.
+            problem: What it does with them.
+            images: Those that it will see.
+            most: How long their shorter side may be, if nobody says anything.
+        """
+        stated = problem.preprocessing(stated, images, most)
         if stated is None:
             raise SurgeonError(f"It is not known what images {model!r} expects, so it cannot be evaluated.")
         self._check()
+        if stated.sound is not None and (self.crop_pct, self.interpolation) != (None, None):
+            option = "--crop-pct" if self.crop_pct is not None else "--interpolation"
+            raise SurgeonError(f"{option} is for images, and {model!r} takes clips of sound.", "Leave it out.")
+        if self.crop_pct is not None and problem is not CLASSIFICATION:
+            raise SurgeonError("Whole images are segmented, none is cropped.", "Leave --crop-pct out.")
+        if self.input_size is not None:
+            stated = problem.resized(stated, self.input_size)
         changes = {k: v for k in ("crop_pct", "interpolation") if (v := getattr(self, k)) is not None}
         channels = stated.input_size[0]
-        if self.input_size is not None:
-            changes["input_size"] = (channels, self.input_size, self.input_size)
         for name in ("mean", "std"):
             if (numbers := getattr(self, name)) is not None:
                 changes[name] = _per_channel(tuple(numbers), channels, f"--{name}")
@@ -78,6 +103,10 @@ class InferenceRequest:
     label_column: str | None = None
     where: tuple[str, ...] = ()
     """COLUMN=VALUE: only the rows of a table in which all of these hold."""
+    problem: str | None = None
+    """classification or segmentation, if it is not to be found out."""
+    void: tuple[int, ...] = ()
+    """Values of masks that stand for no class, besides the usual one."""
     labelled: bool = True
     """Whether the images have to have labels."""
     skip_bad: bool = False
@@ -110,14 +139,25 @@ class PreparedNetwork:
     """What the network itself calls the classes that it predicts, those of the images first, if it is known."""
     matched_classes: tuple[int, int] | None = None
     """How many classes the images and the network have, where they were matched by name."""
+    problem: Problem = CLASSIFICATION
+    """What the network does with images."""
+    classes: int = 0
+    """How many it knows."""
 
     def batches(self, image_set: ImageSet | None = None) -> Batches:
         """Batches of all images, or of others."""
         return batches_for([self], image_set or self.image_set)
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of how the samples were brought into the form that the network takes."""
+        return self.image_set.remarks(self.preprocessing)
+
+    @property
     def inference(self) -> InferenceSettings:
-        return InferenceSettings(self.device, self.precision, self.views, self.request.merge, self.outputs)
+        return InferenceSettings(
+            self.device, self.precision, self.views, self.request.merge, self.outputs, problem=self.problem
+        )
 
     @property
     def variant(self) -> Variant:
@@ -128,6 +168,12 @@ class PreparedNetwork:
         """The same images as the network itself expects them."""
         return replace(self, views=None, preprocessing=self.network_preprocessing)
 
+    def with_its_classes(self, images: ImageSet) -> ImageSet:
+        """Images whose masks have the classes that those of this network have; others as they are."""
+        if images.masks is None or self.image_set.masks is None or images.masks.classes is not None:
+            return images
+        return images.with_classes(self.image_set.class_names, known=self.image_set.names_known)
+
     @property
     def view_count(self) -> int:
         return self.views.count if self.views else 1
@@ -135,18 +181,21 @@ class PreparedNetwork:
 
 def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | None = None) -> PreparedNetwork:
     """Open the images (unless given), check that they fit the network, and move it to its device."""
-    preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name)
-    views = views_for(request.tta, preprocessing) if request.tta else None
     image_set = open_images(request) if images is None else images
+    problem = problem_of(loaded.origin, image_set, request.problem)
+    preprocessing = request.images.applied_to(loaded.origin.preprocessing, loaded.name, problem, image_set)
+    check_medium(image_set, preprocessing, loaded.name)
+    views = views_for(request.tta, preprocessing) if request.tta else None
     device = pick_device(request.device)
     model = loaded.model.to(device).to(memory_format=torch.channels_last)
-    outputs = _outputs(model, preprocessing, device)
+    outputs = _outputs(model, preprocessing, device, problem, image_set)
     names = loaded.class_names
     matched = None
-    if image_set.outputs is None:
+    image_set = problem.fitted(image_set, outputs, names)
+    if image_set.outputs is None and image_set.masks is None:  # masks are compared pixel by pixel
         known_as = wordnet_numbers() if names is None and _is_some_of_imagenet(image_set, outputs) else names
         matched = check_classes(image_set, outputs, known_as)
-    elif outputs != CLASSES:
+    elif image_set.masks is None and outputs != CLASSES:
         raise SurgeonError(
             f"{image_set.name!r} has classes of ImageNet, but {loaded.name} has {count(outputs, 'output')}, "
             f"not {CLASSES:,}."
@@ -159,11 +208,13 @@ def prepare(loaded: LoadedModel, request: InferenceRequest, images: ImageSet | N
         views=views,
         device=device,
         precision=usable_precision(request.precision, device),
-        batch_size=request.batch_size or images_at_once(preprocessing.input_size),
+        batch_size=request.batch_size or problem.images_at_once(preprocessing.input_size),
         request=request,
         outputs=matched or image_set.outputs,
         class_names=tuple(names[place] for place in matched) if names and matched else names,
         matched_classes=(len(image_set.class_names), outputs) if matched else None,
+        problem=problem,
+        classes=outputs,
     )
 
 
@@ -185,13 +236,14 @@ def batches_for(
     """
     request = networks[0].request
     return batches(
-        image_set,
+        networks[0].with_its_classes(image_set),
         [network.preprocessing for network in networks],
         min(network.batch_size for network in networks),
         request.workers,
         request.skip_bad,
         keep_pictures=keep_pictures,
         fewest=fewest,
+        transform=networks[0].problem.transform,
     )
 
 
@@ -222,12 +274,21 @@ def open_images(request: InferenceRequest) -> ImageSet:
         label_column=request.label_column,
         labelled=request.labelled,
         where=request.where,
+        problem=request.problem,
+        void=request.void,
     )
     return image_set if request.limit is None else image_set.subset(limit(image_set.labels, request.limit))
 
 
-def _outputs(model: nn.Module, preprocessing: Preprocessing, device: torch.device) -> int:
-    (logits,) = evaluate_once(model, (torch.zeros(1, *preprocessing.input_size, device=device),))
-    if logits.dim() != 2:
-        raise SurgeonError(f"The network gives outputs of shape {tuple(logits.shape)}, not one number per class.")
-    return logits.shape[1]
+def _outputs(
+    model: nn.Module, preprocessing: Preprocessing, device: torch.device, problem: Problem, images: ImageSet
+) -> int:
+    """How many classes a network predicts."""
+    inputs = torch.zeros(1, *preprocessing.input_size, device=device)
+    with evaluating(model), torch.inference_mode():
+        answer = model(inputs)
+    try:
+        return problem.logits(answer, inputs).shape[1]
+    except SurgeonError as error:
+        labels = "masks" if images.masks is not None else "one label per image"
+        raise SurgeonError(f"{error.message} {images.name!r} has {labels}.", error.hint) from error

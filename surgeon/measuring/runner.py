@@ -39,7 +39,7 @@ class Runner:
     @property
     def books(self) -> Books:
         """Who watches and keeps the books."""
-        return Books(self.processes, self.journal, self.progress, self.bad)
+        return Books(self.processes, self.journal, self.progress, self.bad, keep=self.inference.problem.keep)
 
     def hold(self, phase: str, contest: Measurement, settings: Mapping[str, Value], samples: Samples) -> None:
         """Run a contest to its end, from where its journal stands."""

@@ -62,7 +62,8 @@ class ContestUnder(MeasurementUnder, Contest):
     def _allowed(self, name: str) -> bool:
         if self.most_loss is None or name == self.original:
             return True
-        before, after = (summarise(self.clean[one]).accuracy for one in (self.original, name))
+        primary = self.clean[name].primary
+        before, after = (summarise(self.clean[one]).value(primary) or 0.0 for one in (self.original, name))
         return before - after <= self.most_loss + _ROUNDING
 
 

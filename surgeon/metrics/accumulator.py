@@ -8,7 +8,7 @@ an image that arrives twice counts once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +35,7 @@ PER_IMAGE = np.dtype(
         ("seen", np.bool_),
     ]
 )
+SAME = ("cross_entropy", "confidence", "correct", "predicted")
 COLUMNS = tuple(name for name in PER_IMAGE.names or () if name != "seen")
 # The first number of stored scores; another one would be needed if the others changed their meaning.
 FORMAT = 1
@@ -64,6 +65,9 @@ class ImageScores:
     imagined: int = 0
     under: tuple[ImageScores, ...] = ()
 
+    of_masks = False
+    """Whether predictions are masks, of which metrics are computed in another way."""
+
     def __len__(self) -> int:
         return len(self.indices)
 
@@ -80,9 +84,36 @@ class ImageScores:
         """Some of the images by what is known of each; the sums for temperature scaling remain those of all."""
         return replace(self, **{name: getattr(self, name)[places] for name in ("indices", *COLUMNS)})
 
+    def answers(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """The predicted classes, and how sure the network is, without knowing what is right."""
+        return self.predicted, self.confidence
+
+    def errors(self) -> NDArray[np.float64]:
+        """For each image a number whose mean is the error: of classification, whether it is wrong."""
+        return (~self.correct).astype(np.float64)
+
+    def same_as(self, other: ImageScores) -> bool:
+        """Whether two networks are the same as far as these images show, to the last digit."""
+        alike = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in SAME)
+        return alike and self.elsewhere == other.elsewhere  # with another temperature it is another network
+
+    def pooled(self, others: list[ImageScores]) -> ImageScores:
+        """With the same images under other conditions, as if all were one set of predictions."""
+        parts = [self, *others]
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", *COLUMNS)
+        }
+        sums = reduce(lambda one, other: one + other, (part.sums for part in parts))
+        return replace(self, **joined, sums=sums, imagined=sum(part.imagined for part in parts), under=tuple(parts))
+
 
 class Scores:
     """Accumulates batches of logits and labels; can be pickled, stored as bytes, and merged."""
+
+    primary = "accuracy"
+    """The metric that networks are compared by unless somebody says otherwise."""
+    compared: tuple[str, ...] = ("accuracy", "cross-entropy", "scaled-cross-entropy")
+    """Those that are always told of."""
 
     def __init__(self) -> None:
         self.classes: int | None = None
@@ -102,15 +133,23 @@ class Scores:
         new = first & ~self._images["seen"][places]
         if not new.any():
             return
-        rows, at_temperatures = _score(logits[new.tolist()], labels[new.tolist()])
+        rows, sums = self._scored(logits[new.tolist()], labels[new.tolist()], places[new])
         self._images[places[new]] = rows
-        self._sums += TemperatureSums.of(places[new], at_temperatures)
+        self._sums += sums
+
+    def _scored(self, logits: Tensor, labels: Tensor, places: NDArray[np.int64]) -> tuple[Any, TemperatureSums]:
+        """What is stored of images at some places, and their sums for temperature scaling."""
+        rows, at_temperatures = _score(logits, labels)
+        return rows, TemperatureSums.of(places, at_temperatures)
 
     def merge(self, other: Scores) -> Scores:
         """The scores of both, as if one process had seen all images; they must have no image in common."""
+        if type(other) is not type(self) and not len(self):  # what has seen nothing is of no kind yet
+            return other
         self._check_mergeable(other)
-        merged = Scores()
+        merged = type(self)()
         merged.classes = self.classes or other.classes
+        merged._images = np.zeros(0, self._images.dtype if self.classes else other._images.dtype)
         merged._grow(max(len(self._images), len(other._images)))
         for scores in (self, other):
             indices = scores._indices()
@@ -153,17 +192,19 @@ class Scores:
 
     def _grow(self, length: int) -> None:
         if length > len(self._images):
-            larger = np.zeros(max(length, 2 * len(self._images)), PER_IMAGE)
+            larger = np.zeros(max(length, 2 * len(self._images)), self._images.dtype)
             larger[: len(self._images)] = self._images
             self._images = larger
 
     def _check(self, logits: Tensor, labels: Tensor, indices: NDArray[np.int64]) -> None:
-        if logits.dim() != 2 or not len(logits) == len(labels) == len(indices):
+        if logits.dim() != 2 or labels.dim() != 1 or not len(logits) == len(labels) == len(indices):
             raise SurgeonError(
                 f"Logits of shape {tuple(logits.shape)} do not fit {len(labels)} labels and {len(indices)} indices.",
                 "Logits must be images x classes, with one label and one index per image.",
             )
-        classes = logits.shape[1]
+        self._check_classes(logits.shape[1], labels, indices)
+
+    def _check_classes(self, classes: int, labels: Tensor, indices: NDArray[np.int64]) -> None:
         if self.classes not in (None, classes):
             raise SurgeonError(f"Logits of {classes} classes came after logits of {self.classes} classes.")
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:

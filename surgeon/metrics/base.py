@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,6 +59,25 @@ class Metric(Entry[Options]):
     essential: bool = False
     of_classes: bool = True
     """Whether it judges predicted classes, so that intervals can reckon with images that were not seen."""
+    only_masks: bool = False
+    """Whether nothing but masks has a value of it."""
+
+    def of(self, images: ImageScores) -> Metric:
+        """The metric as it is computed of such images: of masks in its own way, if it has one."""
+        if not images.of_masks:
+            return self
+        own = ON_MASKS.get(self.name)
+        if own is None:
+            return replace(self, compute=_no_value, per_image=None, spread=None, of_classes=False)
+        return replace(self, compute=own[0], per_image=None, spread=own[1], of_classes=False)
+
+    def applies_to(self, images: ImageScores) -> bool:
+        """Whether such images can have a value of it."""
+        return self.applies_to_masks(images.of_masks)
+
+    def applies_to_masks(self, masks: bool) -> bool:
+        """Whether masks, or what is no mask, can have a value of it."""
+        return self.name in ON_MASKS if masks else not self.only_masks
 
     @property
     def key(self) -> str:
@@ -76,6 +95,24 @@ class Metric(Entry[Options]):
         return {"better": "higher" if self.higher_is_better else "lower", "label": self.shown.label}
 
 
+def _no_value(images: ImageScores) -> None:  # noqa: ARG001
+    return None
+
+
+ON_MASKS: dict[str, tuple[Compute, HowFarOff]] = {}
+"""How metrics are computed of masks, and how far they may be off."""
+
+
+def on_masks(name: str, *, spread: HowFarOff) -> Callable[[Compute], Compute]:
+    """Let the decorated function compute a registered metric of masks."""
+
+    def wrap(compute: Compute) -> Compute:
+        ON_MASKS[name] = (_naming(name, compute), spread)
+        return compute
+
+    return wrap
+
+
 metrics: Registry[Metric] = Registry(
     Metric.noun,
     "surgeon.metrics",
@@ -85,6 +122,7 @@ metrics: Registry[Metric] = Registry(
         "groups",
         "imagined",
         "interval",
+        "mask_scores",
         "own",
         "packing",
         "pooling",
@@ -115,6 +153,7 @@ def register(
     rank: int = 100,
     essential: bool = False,
     paper: str = "",
+    only_masks: bool = False,
 ) -> Callable[[Compute], Compute]:
     """Register the decorated function under a name; the first line of its docstring is the summary.
 
@@ -131,6 +170,7 @@ def register(
         rank: Its place in tables; those of surgeon itself begin at 0.
         essential: Whether tables show it that have no room for all.
         paper: Where it is from.
+        only_masks: Whether nothing but masks has a value of it: `on_masks` registers how it is computed.
     """
 
     def wrap(compute: Compute) -> Compute:
@@ -150,6 +190,7 @@ def register(
                 bounds=bounds,
                 rank=rank,
                 essential=essential,
+                only_masks=only_masks,
             )
         )
         return compute

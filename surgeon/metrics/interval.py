@@ -73,6 +73,7 @@ def proportion_interval(correct: int, images: int) -> Interval:
 
 def figure_interval(metric: Metric, images: ImageScores) -> Interval:
     """The interval of one figure, which contains it."""
+    metric = metric.of(images)
     figure = _figure(metric, images)
     if not math.isfinite(figure):
         return UNBOUNDED if math.isnan(figure) else Interval(figure, figure)
@@ -82,6 +83,11 @@ def figure_interval(metric: Metric, images: ImageScores) -> Interval:
     spread = _spread(metric, with_imagined(images)[0] if metric.of_classes else images)
     low, high = _around(figure, spread.values, _freedom(spread.values))
     return _clipped(Interval(low - spread.excess, high), *metric.bounds)
+
+
+def interval_of_values(figure: float, values: NDArray[np.float64], bounds: tuple[float, float]) -> Interval:
+    """The interval of a figure to which each image adds one of these values, at least to first order."""
+    return _clipped(_around(figure, values, _freedom(values)), *bounds)
 
 
 def compare(
@@ -192,6 +198,7 @@ def compare_scores(
 
 def compare_images(metric: Metric, candidate: ImageScores, baseline: ImageScores) -> PairedComparison:
     """Compare two methods by any metric, by what is known of each image."""
+    metric = metric.of(candidate)
     if metric.per_image is None:
         return _compare_figures(metric, candidate, baseline)
     if candidate.under:
@@ -259,10 +266,12 @@ def _interval_of_difference(
 ) -> Interval:
     if _number(candidate) == 1:
         return UNBOUNDED
-    if not _same(candidate, baseline):
-        imagined = with_imagined(candidate, [baseline])
+    if not candidate.same_as(baseline):
+        imagined = with_imagined(candidate, [baseline]) if metric.of_classes else [candidate, baseline]
     elif candidate.scaled.temperature == baseline.scaled.temperature:
         return Interval(difference, difference)
+    elif not metric.of_classes:
+        imagined = [candidate, baseline]
     else:  # one network at two temperatures: there is no image that it gets right at one of them alone
         imagined = with_imagined(candidate) + with_imagined(baseline)
     first, second = (_spread(metric, images) for images in imagined)
@@ -272,13 +281,6 @@ def _interval_of_difference(
     low, high = _around(difference, values, _freedom(values))
     # Noise may have raised either figure, and the other one not.
     return Interval(low - first.excess, high + second.excess)
-
-
-def _same(candidate: ImageScores, baseline: ImageScores) -> bool:
-    """Whether two networks are the same as far as these images show, to the last digit."""
-    columns = ("cross_entropy", "confidence", "correct", "predicted")
-    alike = all(np.array_equal(getattr(candidate, name), getattr(baseline, name)) for name in columns)
-    return alike and candidate.elsewhere == baseline.elsewhere  # with another temperature it is another network
 
 
 def _spread(metric: Metric, images: ImageScores) -> Spread:

@@ -36,7 +36,7 @@ def cross_entropy(images: ImageScores) -> float:
     return float(images.cross_entropy.mean())
 
 
-def _scaled_spread(images: ImageScores) -> Spread:
+def scaled_spread(images: ImageScores) -> Spread:
     """At the best temperature a small change of it makes no difference, so the fit adds nothing to the variance.
 
     The cross-entropies of single images at that temperature are not kept, only those of groups of them.
@@ -54,7 +54,7 @@ def _scaled_spread(images: ImageScores) -> Spread:
     higher_is_better=False,
     label="cross-entropy after temperature scaling",
     heading="at best temperature",
-    spread=_scaled_spread,
+    spread=scaled_spread,
     bounds=ABOVE_ZERO,
     rank=3,
     essential=True,

@@ -83,7 +83,10 @@ def _checked(score: ScoreFunction, answer: Any, target: Any, samples: int) -> li
             "It gets what the network answers and the targets of a batch, both on the CPU.",
         ) from error
     try:
-        numbers = torch.as_tensor(found, dtype=torch.float64).detach().cpu()
+        given = torch.as_tensor(found)
+        if given.is_complex():
+            raise TypeError("complex numbers have no order")
+        numbers = given.detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise SurgeonError(
             f"score= gives a {type(found).__name__} that holds no numbers.", "Return one number per sample."

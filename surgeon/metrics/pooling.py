@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surgeon.core.errors import SurgeonError
-from surgeon.metrics.accumulator import COLUMNS, ImageScores, Scores
+from surgeon.metrics.accumulator import ImageScores, Scores
 from surgeon.metrics.imagined import RIGHT
 from surgeon.metrics.interval import Interval, mean_interval, proportion_interval
 
@@ -27,11 +26,7 @@ def pool(parts: Sequence[ImageScores]) -> ImageScores:
         return first
     if any(not np.array_equal(first.indices, other.indices) for other in others):
         raise SurgeonError("Not all images were seen under all conditions.", "Score the same images under each.")
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", *COLUMNS)
-    }
-    sums = reduce(lambda one, other: one + other, (part.sums for part in parts))
-    return replace(first, **joined, sums=sums, imagined=sum(part.imagined for part in parts), under=tuple(parts))
+    return first.pooled(others)
 
 
 class ScoresUnder:
@@ -61,32 +56,40 @@ AnyScores: TypeAlias = Scores | ScoresUnder
 
 
 def wrong(scores: Sequence[Scores]) -> NDArray[np.float64]:
-    """1 for every image (row) that is classified wrongly under a condition (column)."""
+    """1 for every image (row) that is classified wrongly under a condition (column); of masks, 1 - IoU on average."""
     images = [each.images() for each in scores]
     pool(images)  # which refuses other images
-    return np.stack([~each.correct for each in images], axis=1).astype(np.float64)
+    return np.stack([each.errors() for each in images], axis=1)
 
 
-def weighted_error(errors: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, Interval]:
+def weighted_error(
+    errors: NDArray[np.float64], weights: NDArray[np.float64], *, right_or_wrong: bool = True
+) -> tuple[float, Interval]:
     """A weighted sum of the error rates under several conditions, and its interval.
 
     Args:
         errors: Of `wrong`.
         weights: One for each condition; below zero for what is subtracted.
+        right_or_wrong: Whether each error is 0 or 1; those of masks may be anything.
     """
-    value, (low, high) = mean_interval(errors @ weights, _imagined(weights))
-    if len(weights) == 1 and weights[0] > 0:  # a plain proportion, with the exact interval that accuracy has elsewhere
+    value, (low, high) = mean_interval(errors @ weights, _imagined(weights) if right_or_wrong else np.zeros(0))
+    if right_or_wrong and len(weights) == 1 and weights[0] > 0:
         low, high = (weights[0] * end for end in proportion_interval(int(errors.sum()), len(errors)))
         return value, Interval(float(low), float(high))
     return value, Interval(max(low, weights[weights < 0].sum()), min(high, weights[weights > 0].sum()))
 
 
 def weighted_difference(
-    candidate: NDArray[np.float64], baseline: NDArray[np.float64], weights: NDArray[np.float64]
+    candidate: NDArray[np.float64],
+    baseline: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    *,
+    right_or_wrong: bool = True,
 ) -> tuple[float, Interval]:
     """The weighted sum of a network's error rates less that of another one on the same images, and its interval."""
     alone = _largest(weights)
-    return mean_interval((candidate - baseline) @ weights, np.array([0.0, 0.0, -alone, alone]))
+    imagined = np.array([0.0, 0.0, -alone, alone]) if right_or_wrong else np.zeros(0)
+    return mean_interval((candidate - baseline) @ weights, imagined)
 
 
 def _imagined(weights: NDArray[np.float64]) -> NDArray[np.float64]:

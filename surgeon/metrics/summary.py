@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from surgeon.metrics.base import metrics
+from surgeon.core.errors import SurgeonError, count
+from surgeon.metrics.base import Metric, metrics
 from surgeon.metrics.interval import Interval, figure_interval
 from surgeon.metrics.own import OWN_METRIC, OwnScores
 
 if TYPE_CHECKING:
+    from surgeon.metrics.accumulator import ImageScores
     from surgeon.metrics.pooling import AnyScores
 
 
@@ -46,6 +48,11 @@ class Metrics(BaseModel):
             return {key: value for key, value in record.items() if key != "others"} | others
         return record
 
+    @property
+    def primary(self) -> str:
+        """The metric that networks are compared by unless somebody says otherwise."""
+        return "iou" if self.__pydantic_extra__.get("iou") is not None else "accuracy"
+
     def value(self, name: str) -> float | None:
         """The figure of a metric; None where it has no meaning, or had not been added when this was recorded."""
         key = name.replace("-", "_")
@@ -68,6 +75,8 @@ def summarise(scores: AnyScores, fitted_on: AnyScores | None = None) -> Metrics:
             score_low=score_low,
             score_high=score_high,
         )
+    if images.of_masks and metrics["accuracy"].of(images).compute(images) is None:
+        raise SurgeonError(f"No pixel of {count(len(scores), 'image')} has a class: all of them are void.")
     low, high = figure_interval(metrics["accuracy"], images)
     return Metrics(
         images=len(scores),
@@ -75,12 +84,17 @@ def summarise(scores: AnyScores, fitted_on: AnyScores | None = None) -> Metrics:
         accuracy_low=low,
         accuracy_high=high,
         temperature=images.scaled.temperature,
-        **{metric.key: metric.compute(images) for metric in map(metrics.__getitem__, metrics)},
+        **{metric.key: metric.of(images).compute(images) for metric in _all(images)},
     )
 
 
 def intervals(scores: AnyScores) -> dict[str, Interval]:
     """The 95% interval of every figure that these images have."""
     images = scores.images()
-    meaningful = [name for name in metrics if metrics[name].compute(images) is not None]
-    return {name: figure_interval(metrics[name], images) for name in meaningful}
+    meaningful = [metric for metric in _all(images) if metric.of(images).compute(images) is not None]
+    return {metric.name: figure_interval(metric, images) for metric in meaningful}
+
+
+def _all(images: ImageScores) -> list[Metric]:
+    """The metrics that such images can have."""
+    return [metrics[name] for name in metrics if metrics[name].applies_to(images)]

@@ -65,8 +65,15 @@ class TemperatureSums:
     @classmethod
     def of(cls, indices: NDArray[np.int64], cross_entropies: NDArray[np.float64]) -> TemperatureSums:
         """The sums of a batch, whose cross-entropies are images x temperatures."""
+        return cls.of_sums(indices, cross_entropies, np.ones(len(indices), np.int64))
+
+    @classmethod
+    def of_sums(
+        cls, indices: NDArray[np.int64], cross_entropies: NDArray[np.float64], numbers: NDArray[np.int64]
+    ) -> TemperatureSums:
+        """The same where each image stands for a number of predictions, and cross-entropies are summed over them."""
         totals = np.zeros((GROUPS, _COLUMNS), np.int64)
-        np.add.at(totals, group_of(indices), _exact_rows(cross_entropies))
+        np.add.at(totals, group_of(indices), _exact_rows(cross_entropies, numbers))
         return cls(totals.astype(object))
 
     def __add__(self, other: TemperatureSums) -> TemperatureSums:
@@ -111,13 +118,13 @@ class TemperatureSums:
         return cls(totals)
 
 
-def _exact_rows(cross_entropies: NDArray[np.float64]) -> NDArray[np.int64]:
+def _exact_rows(cross_entropies: NDArray[np.float64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     rows = np.zeros((len(cross_entropies), _COLUMNS), np.int64)
     finite = np.isfinite(cross_entropies).all(axis=1)
-    nats = np.minimum(cross_entropies[finite], _MOST_NATS)
+    nats = np.minimum(cross_entropies[finite], _MOST_NATS * numbers[finite, None])
     rows[finite, : len(GRID)] = np.rint(nats * _UNITS_PER_NAT)
     rows[:, _UNBOUNDED] = ~finite
-    rows[:, _IMAGES] = 1
+    rows[:, _IMAGES] = numbers
     return rows
 
 

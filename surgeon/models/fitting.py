@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.models.guessing import where_it_fits
+from surgeon.models.structure import difference, layers_of
 from surgeon.models.weights import WeightsFile, is_batch_counter, wrapper_prefix
 
 
@@ -17,7 +18,7 @@ def load_into(model: nn.Module, weights: WeightsFile) -> None:
     """Copy the weights into the model, in the model's precision: all of them, or none and an error."""
     own = model.state_dict()
     given = _named_alike(weights, own)
-    _refuse_misfit(weights.path, given, _tensors(own))
+    _refuse_misfit(weights, given, _tensors(own))
     # The model's own entries stay for what the file may lack, and with them the format version that some
     # torchvision networks insist on.
     own.update(given)
@@ -65,18 +66,18 @@ def _misfit(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> _Misfit:
     )
 
 
-def _refuse_misfit(path: Path, given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+def _refuse_misfit(weights: WeightsFile, given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
     misfit = _misfit(given, own)
     if misfit:
         raise SurgeonError(
-            f"The weights in {str(path)!r} do not fit the model: {_described(misfit)}.",
-            _likely_reason(misfit, given, own),
+            f"The weights in {str(weights.path)!r} do not fit the model: {_described(misfit)}.",
+            _likely_reason(misfit, weights, given, own),
         )
     # A float read from a quantised integer is off by an unknown scale.
     for name in own:
         if name in given and own[name].is_floating_point() and not given[name].is_floating_point():
             raise SurgeonError(
-                f"{str(path)!r} stores {name!r} as {given[name].dtype}, not as floating-point numbers.",
+                f"{str(weights.path)!r} stores {name!r} as {given[name].dtype}, not as floating-point numbers.",
                 "The file was probably quantised: use the weights from before that.",
             )
 
@@ -93,18 +94,29 @@ def _shape(size: torch.Size) -> str:
     return "x".join(map(str, size)) or "a scalar"
 
 
-def _likely_reason(misfit: _Misfit, given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+def _likely_reason(
+    misfit: _Misfit, weights: WeightsFile, given: Mapping[str, Tensor], own: Mapping[str, Tensor]
+) -> str:
     classes = _class_counts(misfit)
     if classes:
         return f"The file has {classes[0]} classes, the model {classes[1]}: pass --num-classes {classes[0]}."
+    different = difference(layers_of(given), layers_of(own))
+    if different is None:
+        return (
+            "Its layers have the model's shapes under other names: --match shapes pairs them, "
+            "--rename 'PATTERN=REPLACEMENT' renames them."
+        )
     shared = sum(name in own for name in given)
     # A deeper variant has many names more, so the smaller of both sets decides.
     if shared < min(len(given), len(own)) / 2:
-        return "The file is probably of another architecture: name the one that it was trained as."
+        return f"The file is probably of another architecture: {different}. {where_it_fits(weights)}"
     layers = {name.rpartition(".")[0] for name in (*misfit.missing, *misfit.unexpected, *misfit.misshaped)}
     if len(layers) == 1:
         return f"Only the layer {layers.pop()!r} differs; all others fit."
-    return "The file is probably of another variant of this architecture, with another width or depth."
+    return (
+        f"The file is probably of another variant of this architecture, with another width or depth: {different}. "
+        f"{where_it_fits(weights)}"
+    )
 
 
 def _class_counts(misfit: _Misfit) -> tuple[int, int] | None:

@@ -105,6 +105,16 @@ class Saved(Fact):
     """What its author had to say."""
 
 
+class Renamed(Fact):
+    """The weights came from a file with other names: its layers, and the BatchNorm layers that agree, of how many."""
+
+    kind: Literal["renamed"] = "renamed"
+    rules: Texts = ()
+    layers: Annotated[dict[Name, Name], Field(max_length=100_000)] = {}
+    checked: Count = 0
+    norms: Count = 0
+
+
 class Converted(Fact):
     """Layers were rewritten or units inserted."""
 
@@ -137,6 +147,8 @@ class FineTuned(Fact):
     test_images: Count
     held_back: bool
     """Whether the validation images were taken out of the training images."""
+    unlabelled: Images | None = None
+    """Images without labels that it learned from as well."""
     recipe: Annotated[dict[Name, JsonValue], Field(max_length=1000)]
     changes: Texts = ()
     """What the run was resumed with that it was not begun with."""
@@ -325,6 +337,7 @@ class Exported(Fact):
 Step = Annotated[
     Earlier
     | Saved
+    | Renamed
     | Converted
     | FineTuned
     | Swept

@@ -13,6 +13,7 @@ from surgeon.models.history import (
     FineTuned,
     Merged,
     Recalibrated,
+    Renamed,
     Saved,
     Step,
     Swept,
@@ -64,7 +65,7 @@ def _keeps_classes(step: Step) -> bool:
         return not step.changed
     if isinstance(step, Converted):
         return step.output_shift == 0
-    return isinstance(step, TemperatureFitted | Exported)
+    return isinstance(step, Renamed | TemperatureFitted | Exported)
 
 
 def common_start(histories: Iterable[tuple[Step, ...]]) -> tuple[Step, ...]:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 from surgeon.core.reading import shortened
+from surgeon.models.adopting import adopted
 from surgeon.models.allocation import bounded_by
 from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
-from surgeon.models.fitting import load_into, other_class_count
+from surgeon.models.channels import COLOURS, with_channels
 from surgeon.models.history import History, Step
 from surgeon.models.hub import (
     NoWeightsError,
@@ -30,9 +34,12 @@ from surgeon.models.hub import (
     timm_refusal,
 )
 from surgeon.models.names import architecture_names, check_model_name
+from surgeon.models.renaming import AS_NAMED, Naming
+from surgeon.models.spectrogram import Spectrogram
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
-from surgeon.models.weights import read_weights
 
+AUXILIARY = "aux_classifier."
+"""How the weights of an auxiliary head of torchvision's segmentation networks are called."""
 DRAWN_WITH = 0
 """The seed of random weights, which are the same in every run."""
 
@@ -54,7 +61,7 @@ Values = Annotated[tuple[float, ...], Field(min_length=1, max_length=8192)]
 
 
 class Preprocessing(Record):
-    """What the network expects of its images."""
+    """What the network expects of its images, or of clips of sound."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -63,6 +70,30 @@ class Preprocessing(Record):
     std: Values
     interpolation: Annotated[str, Field(pattern="^[a-z_-]{1,20}$")] = "bilinear"
     crop_pct: Annotated[float, Field(gt=0, le=100)] = 1.0
+    sound: Spectrogram | None = None
+    """What is made of clips, for a network that takes sound; mean and standard deviation are of this."""
+
+    @model_validator(mode="after")
+    def _of_one_channel(self) -> Self:
+        if self.sound is not None and (self.input_size[0], len(self.mean), len(self.std)) != (1, 1, 1):
+            raise ValueError("a spectrogram has one channel")
+        return self
+
+    @property
+    def medium(self) -> Medium:
+        """What the network takes."""
+        return Medium.IMAGE if self.sound is None else Medium.SOUND
+
+    @property
+    def is_reversible(self) -> bool:
+        """Whether samples can be told from what the network sees of them, as pixels can, and waveforms cannot."""
+        return self.sound is None
+
+    @model_serializer(mode="wrap")
+    def _without_sound(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Records of networks for images, which timm also reads, say nothing of sound."""
+        fields: dict[str, Any] = serialise(self)
+        return {name: value for name, value in fields.items() if name != "sound" or value is not None}
 
 
 class BaseWeights(Record):
@@ -97,6 +128,11 @@ class LoadedModel:
     model: nn.Module
     origin: Origin
 
+    @property
+    def medium(self) -> Medium:
+        """What it takes, images if that is not known."""
+        return self.origin.preprocessing.medium if self.origin.preprocessing is not None else Medium.IMAGE
+
     def note(self, *steps: Step) -> None:
         """Add to the history what was done to the network."""
         self.origin = self.origin.after(*steps)
@@ -116,31 +152,40 @@ def note_on(model: nn.Module, step: Step) -> None:
 
 
 def load_model(
-    name: str, *, weights: Path | None = None, pretrained: bool = True, num_classes: int | None = None
+    name: str,
+    *,
+    weights: Path | None = None,
+    pretrained: bool = True,
+    num_classes: int | None = None,
+    naming: Naming = AS_NAMED,
 ) -> LoadedModel:
     """Build the named network with its pretrained weights, with those of a file, or with random ones.
 
     It has as many classes as the file, unless another number is asked for.
     """
-    from_file = read_weights(weights) if weights is not None else None
-    pretrained = pretrained and from_file is None
-    loaded = _built(name, pretrained, num_classes)
-    if from_file is not None:
-        notes = (*loaded.origin.notes, *from_file.notes)
-        if num_classes is None and (found := other_class_count(loaded.model, from_file)) is not None:
-            with bounded_by(from_file.path.stat().st_size):
-                loaded = _built(name, pretrained, found)
-            notes = (*notes, f"built for the {found} classes of the file")
-        load_into(loaded.model, from_file)
-        taken = BaseWeights(origin=local_name(from_file.path.name), sha256=from_file.sha256)
-        loaded.origin = loaded.origin.model_copy(update={"weights": taken, "notes": notes})
+    given = adopted(weights, naming)
+    auxiliary = given is not None and any(key.startswith(AUXILIARY) for key in given.file.state)
+    loaded = _built(name, pretrained and given is None, num_classes, auxiliary)
+    if given is not None:
+        if num_classes is None and (found := given.other_class_count(loaded.model)) is not None:
+            with bounded_by(given.file.path.stat().st_size):
+                loaded = _built(name, False, found, auxiliary)
+            given = given.noting(f"built for the {found} classes of the file")
+        given = given.filling(loaded.model, partial(example_inputs, loaded.origin))
+        taken = BaseWeights(origin=local_name(given.file.path.name), sha256=given.file.sha256)
+        loaded.origin = loaded.origin.model_copy(
+            update={"weights": taken, "notes": (*loaded.origin.notes, *given.file.notes)}
+        )
+        loaded.origin = loaded.origin.after(*given.steps)
     loaded.model.eval()
     loaded.model.origin = loaded.origin  # type: ignore[assignment]
     return loaded
 
 
-def _built(name: str, pretrained: bool, num_classes: int | None) -> LoadedModel:
-    arguments = {} if num_classes is None else {"num_classes": num_classes}
+def _built(name: str, pretrained: bool, num_classes: int | None, auxiliary: bool = False) -> LoadedModel:
+    """The named network; of those that segment, with an auxiliary head if the weights have one."""
+    arguments: dict[str, Any] = {} if num_classes is None else {"num_classes": num_classes}
+    arguments |= {"aux_loss": True} if auxiliary and name.startswith("torchvision:") else {}
     with careful(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(DRAWN_WITH)
         return _builder(name)(name, pretrained, arguments)
@@ -249,9 +294,12 @@ def _from_timm(name: str, pretrained: bool, arguments: dict[str, Any]) -> Loaded
     return LoadedModel(name, model, Origin(source=source, preprocessing=preprocessing, weights=weights))
 
 
-def _for_channels(preprocessing: Preprocessing, channels: int) -> Preprocessing:
+T = TypeVar("T", Preprocessing, Preprocessing | None)
+
+
+def _for_channels(preprocessing: T, channels: int) -> T:
     """For a network built for other than the colour images its settings were written for."""
-    if preprocessing.input_size[0] == channels:
+    if preprocessing is None or preprocessing.input_size[0] == channels:
         return preprocessing
     grey = {name: (sum(values) / len(values),) * channels for name, values in preprocessing if name in ("mean", "std")}
     return preprocessing.model_copy(update={"input_size": (channels, *preprocessing.input_size[1:]), **grey})
@@ -282,10 +330,13 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
             "Pass --weights FILE, or --no-pretrained for random ones.",
         )
     keywords = dict(arguments)
-    if "weights_backbone" in _parameters(models.get_model_builder(architecture)):
+    channels = keywords.pop("in_chans", COLOURS)
+    builder = inspect.unwrap(models.get_model_builder(architecture))
+    if "weights_backbone" in inspect.signature(builder).parameters:
         keywords["weights_backbone"] = None
     try:
         model = models.get_model(architecture, weights="DEFAULT" if pretrained else None, **keywords)
+        model = with_channels(model, channels, name)
     except (OSError, UnpicklingError) as error:
         raise not_loaded(name, error, pretrained) from error
     except (TypeError, ValueError) as error:
@@ -293,21 +344,17 @@ def _from_torchvision(name: str, pretrained: bool, arguments: dict[str, Any]) ->
             raise
         hint = "Its pretrained weights fix the number of classes; use --no-pretrained." if pretrained else ""
         raise SurgeonError(f"{name!r} does not take --num-classes here: {_first_line(error)}.", hint) from error
+    if getattr(model, "aux_classifier", None) is not None:  # which pretrained weights bring with them
+        arguments = {**arguments, "aux_loss": True}
     return LoadedModel(
         name,
         model,
         Origin(
             source=ModelSource(library="torchvision", architecture=architecture, arguments=arguments),
-            preprocessing=_torchvision_preprocessing(best),
+            preprocessing=_for_channels(_torchvision_preprocessing(best), channels),
             weights=BaseWeights(origin=f"torchvision:{best}" if pretrained else "random"),
         ),
     )
-
-
-def _parameters(function: Callable[..., Any]) -> list[str]:
-    import inspect
-
-    return list(inspect.signature(inspect.unwrap(function)).parameters)
 
 
 def _torchvision_preprocessing(weights: Any) -> Preprocessing | None:

@@ -35,7 +35,8 @@ class Spot(NamedTuple):
 
 def panels(sweep: Sweep) -> list[tuple[str, ...]]:
     """The metrics to draw, those of one panel together."""
-    common: list[tuple[str, ...]] = [("accuracy",), ("cross-entropy", "scaled-cross-entropy")]
+    primary = sweep.points[0].metrics.primary
+    common: list[tuple[str, ...]] = [(primary,), ("cross-entropy", "scaled-cross-entropy")]
     return common if any(sweep.metric in names for names in common) else [*common, (sweep.metric,)]
 
 

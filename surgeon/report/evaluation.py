@@ -34,7 +34,7 @@ def evaluation_page(result: Evaluation) -> str:
         gains={gain.metric: gain for gain in one_view.gains} if (one_view := result.against_one_view) else {},
         worst=worst_first(behind.classes)[:MOST_CLASSES],
         behind=behind,
-        facts=_facts(result),
+        facts=facts_of(result),
     )
 
 
@@ -183,7 +183,7 @@ def _by_class(behind: Breakdown) -> Chart:
     )
 
 
-def _facts(result: Evaluation) -> list[tuple[str, Any]]:
+def facts_of(result: Evaluation) -> list[tuple[str, Any]]:
     """How the result was made, as names and values; what does not apply is left out."""
     facts = [
         ("rewrites", result.rewrites),
@@ -205,10 +205,10 @@ def _facts(result: Evaluation) -> list[tuple[str, Any]]:
 def evaluation_picture(result: Evaluation, path: Path) -> None:
     """The three charts and every figure as a PNG."""
     title = f"{result.model} on {result.data} ({result.split}, {count(result.metrics.images, 'image')})"
-    save_picture(title, [*_charts(_breakdown(result)), _figures(result)], path)
+    save_picture(title, [*_charts(_breakdown(result)), figures_table(result)], path)
 
 
-def _figures(result: Evaluation) -> FigureTable:
+def figures_table(result: Evaluation) -> FigureTable:
     """A line for every metric: its name, its value and the 95% interval."""
     lines = []
     for metric in in_order():

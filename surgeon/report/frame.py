@@ -20,7 +20,9 @@ _MEASURES = ("WIDTH", "HEIGHT", "LEFT", "RIGHT", "TOP", "BOTTOM", "DOT")
 
 def render(template: str, record: Result, **values: Any) -> str:
     """A template that extends the frame, with the record in it."""
-    return _environment().get_template(template).render(record=_embedded(record), **values)
+    embedded = _embedded(record)
+    shown = [metric for metric in in_order() if f'"{metric.key}"' in embedded]
+    return _environment().get_template(template).render(**{"metrics": shown, **values}, record=embedded)
 
 
 def heading(words: str) -> str:
@@ -47,7 +49,6 @@ def _environment() -> Environment:
         difference=wording.difference,
         gain_text=wording.gain_text,
         interval_text=wording.interval_text,
-        metrics=in_order(),
         unit=wording.unit,
         verdict=wording.verdict,
         frame={name.lower(): getattr(svg, name) for name in _MEASURES},

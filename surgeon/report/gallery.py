@@ -22,9 +22,10 @@ MARGIN = 24
 LINE = 19
 BAR = 9
 TITLE = 46
+AXIS, TICK, CLOSEST = 56, 5, 15  # of pictures with axes; and how close two ticks may be
 SIDE, SIDE_AMONG_MANY, MANY = 192, 128, 8
 WIDEST = 1700  # of the pictures side by side: more of them go below
-NAME_SIZE, TITLE_SIZE, CAPTION_SIZE = 8.5, 11.0, 6.8  # in points
+NAME_SIZE, TITLE_SIZE, CAPTION_SIZE, TICK_SIZE = 8.5, 11.0, 6.8, 5.8  # in points
 
 
 class LabelShare(NamedTuple):
@@ -57,10 +58,26 @@ class Row:
         return max((len(tile.label) for tile in self.tiles if tile), default=0)
 
 
+class Scale(NamedTuple):
+    """An axis: its unit, and the ticks, each at a share of the way along it."""
+
+    unit: str
+    ticks: tuple[tuple[float, str], ...]
+
+
+class Scales(NamedTuple):
+    """The axes of all pictures: to the right and upwards."""
+
+    across: Scale
+    upwards: Scale
+
+
 @dataclass(frozen=True, eq=False)
 class Gallery:
     title: str
     rows: tuple[Row, ...]
+    scales: Scales | None = None
+    """Drawn beside the first pictures of rows and below the last row."""
 
     @property
     def side(self) -> int:
@@ -88,9 +105,12 @@ def draw_gallery(gallery: Gallery, path: Path | BytesIO) -> None:
 
     side = gallery.side
     left = MARGIN + GAP + round(max(_width(text, NAME_SIZE) for row in gallery.rows for text in (row.name, row.remark)))
+    left += AXIS if gallery.scales else 0
     blocks = gallery.blocks
-    width = max(left + len(blocks[0][0].tiles) * (side + GAP) - GAP, _width(gallery.title, TITLE_SIZE))
+    width = max(left + len(blocks[0][0].tiles) * (side + GAP) - GAP, MARGIN + round(_width(gallery.title, TITLE_SIZE)))
     heights = [[_height(row, side) for row in block] for block in blocks]
+    for of_block in heights if gallery.scales else ():
+        of_block[-1] += LINE
     size = round(width + MARGIN), TITLE + sum(map(sum, heights)) + (len(blocks) - 1) * MARGIN + MARGIN - GAP
     figure = Figure(figsize=(size[0] / DPI, size[1] / DPI), dpi=DPI)
     # One pair of axes whose unit is the pixel of the file, with y downwards.
@@ -100,6 +120,8 @@ def draw_gallery(gallery: Gallery, path: Path | BytesIO) -> None:
     for block, heights_of_rows in zip(blocks, heights, strict=True):
         for row, height in zip(block, heights_of_rows, strict=True):
             _draw_row(axes, row, left, top, side)
+            if gallery.scales:
+                _draw_scales(axes, row, gallery.scales, left, top, side, last=row is block[-1])
             top += height
         top += MARGIN
     axes.text(MARGIN, TITLE / 2, gallery.title, fontsize=TITLE_SIZE, fontweight="bold", va="center")
@@ -110,6 +132,35 @@ def draw_gallery(gallery: Gallery, path: Path | BytesIO) -> None:
 def _height(row: Row, side: int) -> int:
     bar = BAR + 4 if row.lines > 1 else 0
     return side + bar + row.lines * LINE + GAP
+
+
+def _below(row: Row) -> int:
+    """What stands beneath the pictures of a row, in pixels."""
+    return _height(row, 0) - GAP
+
+
+def _draw_scales(axes: Axes, row: Row, scales: Scales, left: int, top: int, side: int, last: bool) -> None:
+    """Upwards beside the first picture; to the right below all pictures of the last row."""
+    how: dict[str, Any] = {"fontsize": TICK_SIZE, "color": "0.35"}
+    if row.tiles[0] is not None:
+        free = float(top)
+        for number, (share, text) in enumerate(reversed(scales.upwards.ticks)):
+            y = top + side * (1 - share)
+            if y < free:
+                continue
+            free = y + CLOSEST
+            axes.plot((left - TICK, left), (y, y), color="0.35", linewidth=0.6)
+            unit = "" if number else f" {scales.upwards.unit}"
+            axes.text(left - TICK - 2, y, text + unit, ha="right", va="center", **how)
+    if last:
+        below = top + side + _below(row)
+        for column, tile in enumerate(row.tiles):
+            x = left + column * (side + GAP)
+            for share, text in scales.across.ticks if tile is not None else ():
+                axes.plot((x + side * share,) * 2, (below, below + TICK), color="0.35", linewidth=0.6)
+                unit = f" {scales.across.unit}" if share == 1 else ""
+                where = "left" if share == 0 else "right" if share == 1 else "center"
+                axes.text(x + side * share, below + TICK + 2, text + unit, ha=where, va="top", **how)
 
 
 def _draw_row(axes: Axes, row: Row, left: int, top: int, side: int) -> None:

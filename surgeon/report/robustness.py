@@ -80,7 +80,9 @@ def _conditions_chart(result: Robustness) -> GroupedBars:
 
 
 def _error_mark(name: str, one: ConditionFigures, x: float = 0.0) -> Mark:
-    interval = 100 * (1 - one.metrics.accuracy_high), 100 * (1 - one.metrics.accuracy_low)
+    interval = None
+    if one.metrics.primary == "accuracy":
+        interval = 100 * (1 - one.metrics.accuracy_high), 100 * (1 - one.metrics.accuracy_low)
     return Mark(x, 100 * one.error, one.error, f"{name}, {one.condition}: error {one.error:.2%}", interval)
 
 
@@ -246,6 +248,9 @@ def _with(network: NetworkRobustness, name: str, option: str) -> list[ConditionF
 
 def _accuracy_mark(name: str, one: ConditionFigures, x: float) -> Mark:
     figures = one.metrics
+    if figures.primary != "accuracy":
+        value = 1 - one.error
+        return Mark(x, 100 * value, value, f"{name}, {one.condition}: {wording.label(figures.primary)} {value:.2%}")
     interval = 100 * figures.accuracy_low, 100 * figures.accuracy_high
     text = f"{name}, {one.condition}: accuracy {figures.accuracy:.2%}"
     return Mark(x, 100 * figures.accuracy, figures.accuracy, text, interval)

@@ -19,6 +19,14 @@ LABELS = {
 }
 
 
+OF_MASKS = "Masks: the error is 1 - mean IoU, and what moves pixels (elastic-transform) moves masks too."
+
+
+def of_masks(result: Robustness) -> bool:
+    """Whether networks were measured on images with masks."""
+    return result.networks[0].conditions[0].metrics.primary == "iou"
+
+
 def label(key: str) -> str:
     """What to call a figure."""
     return LABELS.get(key) or f"{wording.label(key)}, under corruptions"
@@ -55,7 +63,7 @@ def in_sentences(result: Robustness) -> list[str]:
     """What the figures say, most important first."""
     names = names_of(result)
     first = result.networks[0]
-    sentences = []
+    sentences = [OF_MASKS] if of_masks(result) else []
     error, clean = first.figure("corruption-error"), first.figure("clean-error")
     if error is not None:
         versus = f"; on clean images it is {clean.value:.2%}" if clean is not None else ""

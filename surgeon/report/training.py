@@ -112,13 +112,20 @@ def _panels(result: FineTuning) -> list[Panel]:
         Curve("training loss", {epoch.number: epoch.loss for epoch in epochs}),
         Curve("validation cross-entropy", {number: metrics.cross_entropy for number, metrics in looked_at.items()}),
     )
+    shares = dict.fromkeys(name for epoch in epochs for name in epoch.shares)
+    told: dict[str, dict[float, float]] = {
+        name: {epoch.number: epoch.shares[name] for epoch in epochs if name in epoch.shares} for name in shares
+    }
     accuracies = (
         Curve("training, as augmented", {epoch.number: epoch.accuracy for epoch in epochs}),
         Curve("validation", {number: metrics.accuracy for number, metrics in looked_at.items()}),
+        *(Curve(name, points) for name, points in told.items()),
     )
     rates = _rates(result)
     highest = max((value for curve in rates for value in curve.finite.values()), default=0.0)
+    of_masks = (Curve("validation", {number: metrics.value("iou") or 0.0 for number, metrics in looked_at.items()}),)
     return [
+        *([Panel("iou", "mean IoU", "iou", of_masks)] if result.validation.primary == "iou" else []),
         Panel("loss", "loss", "cross-entropy", losses, _close_up(*losses)),
         Panel("accuracy", "accuracy", "accuracy", accuracies),
         Panel("rate", "learning rate", "learning-rate", rates, (0.0, 1.08 * highest) if highest else None),
@@ -208,6 +215,9 @@ def _rate_text(value: float | None) -> str:
 def _headline(result: FineTuning) -> list[str]:
     """How good the network is, on which images, and how sure that is."""
     metrics = result.test or result.validation
+    if metrics.primary == "iou":
+        where = count(metrics.images, f"{'test' if result.test else 'validation'} image")
+        return [f"{heading(_accuracy(result))} on {where}; {metrics.accuracy:.2%} of their pixels are right."]
     interval = f"95%: {metrics.accuracy_low:.2%} to {metrics.accuracy_high:.2%}"
     which = "test" if result.test else "validation"
     said = [f"{heading(_accuracy(result))} ({interval}) on {count(metrics.images, f'{which} image')}."]
@@ -221,7 +231,8 @@ def _headline(result: FineTuning) -> list[str]:
 def _accuracy(result: FineTuning) -> str:
     """On test images, if there are any."""
     metrics, where = (result.test, "test") if result.test else (result.validation, "validation")
-    return f"{where} accuracy {wording.figure('accuracy', metrics.accuracy)}"
+    name = metrics.primary
+    return f"{where} {wording.label(name)} {wording.figure(name, metrics.value(name))}"
 
 
 def _setting(value: Any) -> str:
@@ -257,4 +268,5 @@ def _image_counts(result: FineTuning) -> str:
         f"{result.validation_images:,} validation{' (a tenth of the training images)' if result.held_back else ''}"
     )
     test = f"{result.test_images:,} test" if result.test_images else "no test images"
-    return f"{result.train_images:,} training, {validation}, {test}"
+    unlabelled = f", {result.unlabelled_images:,} unlabelled ({result.unlabelled})" if result.unlabelled_images else ""
+    return f"{result.train_images:,} training, {validation}, {test}{unlabelled}"

@@ -93,6 +93,9 @@ def preprocessing_text(images: Preprocessing) -> str:
     """What images go through: `224x224 px, bicubic, crop 0.875, mean 0.5/0.5/0.5, std 0.5/0.5/0.5`."""
     mean, std = ("/".join(f"{value:.3g}" for value in values) for values in (images.mean, images.std))
     size = "x".join(map(str, images.input_size[1:]))
+    if (sound := images.sound) is not None:
+        resized = "" if images.input_size[1:] == (sound.bands, sound.frames) else f", resized to {size}"
+        return f"{sound.text}{resized}, mean {mean}, std {std}"
     return f"{size} px, {images.interpolation}, crop {images.crop_pct:g}, mean {mean}, std {std}"
 
 

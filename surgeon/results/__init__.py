@@ -13,10 +13,12 @@ from surgeon.results.evaluation import (
     ConfidenceBin,
     Confusion,
     Evaluation,
+    MaskBreakdown,
+    MaskClass,
     Mistake,
 )
 from surgeon.results.outputs import Export, Merging, Target
-from surgeon.results.prediction import ClassProbability, PredictedImage, Prediction
+from surgeon.results.prediction import ClassProbability, ClassShare, PredictedImage, PredictedMask, Prediction
 from surgeon.results.recalibration import Answers, Change, Recalibration
 from surgeon.results.robustness import (
     AttackCheck,
@@ -55,6 +57,7 @@ __all__ = [
     "Choice",
     "ClassFigures",
     "ClassProbability",
+    "ClassShare",
     "Combination",
     "ConditionFigures",
     "ConfidenceBin",
@@ -71,6 +74,8 @@ __all__ = [
     "Gain",
     "Learned",
     "Learning",
+    "MaskBreakdown",
+    "MaskClass",
     "Measured",
     "Member",
     "Merging",
@@ -80,6 +85,7 @@ __all__ = [
     "PlannedRun",
     "Point",
     "PredictedImage",
+    "PredictedMask",
     "Prediction",
     "Recalibration",
     "Restatement",

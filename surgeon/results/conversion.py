@@ -6,6 +6,7 @@ from collections import Counter
 
 from pydantic import BaseModel, ConfigDict
 
+from surgeon.models.history import Renamed
 from surgeon.models.sources import BaseWeights, Preprocessing
 from surgeon.surgery.plan import Insertion, Operation, ResolvedPlan
 
@@ -28,6 +29,8 @@ class Conversion(BaseModel):
     output_shift: float | None = None
     """Relative difference from the original at the chosen setting."""
     notes: tuple[str, ...] = ()
+    renamed: Renamed | None = None
+    """How the names in the weights file became the network's, if they had others."""
     output: str | None = None
 
     def changes(self) -> dict[tuple[str, str], int]:

@@ -75,6 +75,40 @@ class Breakdown(Result):
     mistakes: tuple[Mistake, ...]
 
 
+class MaskClass(Result):
+    """How the pixels of one class were found; of images together."""
+
+    name: str
+    iou: float
+    iou_low: float
+    iou_high: float
+    pixels: int
+    """Of the class."""
+    found: float
+    """The share of these that were taken for it."""
+    predicted: int
+    """Pixels of any class that were taken for it."""
+    images: int
+    """That show the class."""
+
+
+class MaskBreakdown(Result):
+    """What lies behind the figures of predicted masks; what is counted are pixels."""
+
+    classes: tuple[MaskClass, ...]
+    """Those that the images show, in the order of their numbers."""
+    absent: tuple[str, ...]
+    """Those that no image shows, which have no IoU and are left out of its mean."""
+    void: tuple[int, ...]
+    """The values of pixels without a class."""
+    void_share: float
+    """Of all pixels."""
+    size: tuple[int, int]
+    """Height and width at which masks are compared."""
+    confusions: tuple[Confusion, ...]
+    bins: tuple[ConfidenceBin, ...]
+
+
 class Evaluation(Result):
     """The result of an evaluation."""
 
@@ -99,6 +133,8 @@ class Evaluation(Result):
     """The same images under conditions, if that was asked for."""
     breakdown: Breakdown | None = None
     """For the report, if that was asked for."""
+    masks: MaskBreakdown | None = None
+    """Of predicted masks, class by class."""
     matched_classes: tuple[int, int] | None = None
     """How many classes the data and the network have, where they were matched by name."""
     bad_images: tuple[str, ...]

@@ -31,7 +31,7 @@ class ConditionFigures(Result):
 
     @property
     def error(self) -> float:
-        return 1 - self.metrics.accuracy
+        return 1 - (self.metrics.value(self.metrics.primary) or 0.0)
 
 
 class Difference(Result):

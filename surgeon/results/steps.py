@@ -57,7 +57,9 @@ def images_of(spec: str, split: str, number: int) -> Images:
 def figures_of(measured: Metrics) -> Figures:
     """All metrics of an evaluation by name, those that were added too; or the score of one's own."""
     own = {OWN: measured.value(OWN)} if OWN in (measured.model_extra or {}) else {}
-    return Figures(images=measured.images, values=own or {name: measured.value(name) for name in metrics})
+    of_masks = measured.primary == "iou"
+    names = [name for name in metrics if metrics[name].applies_to_masks(of_masks)]
+    return Figures(images=measured.images, values=own or {name: measured.value(name) for name in names})
 
 
 def swept(sweep: Sweep, *, changed: bool, data: DataSet | None = None) -> Swept:

@@ -29,6 +29,8 @@ class Epoch(Result):
     images_per_second: float
     left_out: int = 0
     """Images that could not be read."""
+    shares: dict[str, float] = Field(default_factory=dict)
+    """What terms of the loss tell besides, averaged over the steps: the share of confident pseudo-labels."""
 
 
 class Measured(Result):
@@ -51,6 +53,8 @@ class FineTuning(Result):
     """Of the checkpoint, with its settings."""
     data: str
     classes: int
+    classes_text: str = ""
+    """What masks are of, in words: how many classes, who names them, and which values are void."""
     train_images: int
     validation_images: int
     test_images: int
@@ -60,6 +64,11 @@ class FineTuning(Result):
     bad_test_images: tuple[str, ...] = ()
     held_back: bool
     """Whether the validation images were taken out of the training images."""
+    unlabelled: str | None = None
+    """Where the unlabelled images are from, if there were any; `same`: the training images."""
+    unlabelled_images: int = 0
+    unlabelled_left_out: int = 0
+    """Unlabelled images that are validation or test images too, and were left out."""
     preprocessing: Preprocessing
     recipe: dict[str, Any]
     decided: dict[str, str] = Field(default_factory=dict)

@@ -82,6 +82,7 @@ class Variant(BaseModel):
     weights: str | None = None
     pretrained: bool = True
     data: str
+    unlabelled: str | None = None
     recipe: dict[str, Any]
     """The keys that are not as they are by default."""
     varies: str = SEED
@@ -91,9 +92,18 @@ class Variant(BaseModel):
     snapshots: int
 
     @property
+    def training(self) -> list[str]:
+        """The arguments of `finetune` that name the network and its images."""
+        arguments = [self.model, "--data", self.data]
+        arguments += ["--unlabelled", self.unlabelled] if self.unlabelled is not None else []
+        arguments += ["--weights", self.weights] if self.weights is not None else []
+        return arguments + ([] if self.pretrained else ["--no-pretrained"])
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides what a run does, but for its seed."""
         network = self.model_dump(mode="json", include={"model", "weights", "pretrained", "data"})
+        network |= {"unlabelled": self.unlabelled} if self.unlabelled is not None else {}
         return network | self.recipe | ({"varies": self.varies} if self.varies != SEED else {})
 
 

@@ -106,6 +106,9 @@ class Running:
                 self.task.log.parent,
             ):
                 folder.mkdir(parents=True, exist_ok=True)
+            if self._step.run is not None:  # what was measured of an earlier network is not of the one to come
+                for step in self.task.steps:
+                    step.file.unlink(missing_ok=True)
             with self.task.log.open("ab") as log:
                 log.write(f"$ surgeon {' '.join(self._step.command(self.threads))}\n".encode())
                 log.flush()

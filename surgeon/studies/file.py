@@ -16,14 +16,14 @@ from surgeon.core.reading import read_bounded, shortened
 from surgeon.studies.definition import SEED, SOURCES, TEST, Cell, Comparison, Definition, Evaluation, Variant, applies
 from surgeon.training.recipe import check_recipe, find_recipe, read_yaml
 
-MOST_BYTES, MOST_VALUES, MOST_PROBLEMS = 1 << 18, 10_000, 20
+MOST_BYTES, MOST_VALUES, MOST_PROBLEMS, MOST_SEEDS = 1 << 18, 10_000, 20, 10_000
 DEFAULT_SEEDS, DEFAULT_METRICS = 3, ("accuracy", "cross-entropy")
 AS_TESTED = Evaluation.model_validate({})
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-OF_NETWORK = ("model", "weights", "pretrained", "data")
+OF_NETWORK = ("model", "weights", "pretrained", "data", "unlabelled")
 """Keys of a variant besides `recipe`, `varies` and the keys of recipes."""
 
-Seeds = Annotated[StrictInt, Field(ge=1)] | tuple[Annotated[StrictInt, Field(ge=0)], ...]
+Seeds = Annotated[StrictInt, Field(ge=1, le=MOST_SEEDS)] | tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...]
 
 
 def _tested() -> dict[str, Evaluation | None]:
@@ -40,13 +40,16 @@ class StudyFile(BaseModel):
     weights: str | None = Field(None, description="A file of local weights.")
     pretrained: StrictBool = Field(True, description="Start from pretrained weights, not from random ones.")
     data: str | None = Field(None, description="The images, as for `finetune --data`.")
+    unlabelled: str | None = Field(
+        None, description="Images without labels, as for `finetune --unlabelled`; `same`: those of `data`."
+    )
     recipe: str | dict[str, Any] | None = Field(
         None, description="A recipe (name or file), or keys of one; its key `recipe` names one to start from."
     )
     variants: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict,
-        description="By name, what differs: `model`, `weights`, `pretrained`, `data`, `recipe`, any key of a recipe. "
-        "`varies: init_seed` gives each run its number as that seed alone, not as the seed of everything random.",
+        description="By name, what differs: `model`, `weights`, `pretrained`, `data`, `unlabelled`, `recipe`, any key "
+        "of a recipe. `varies: init_seed` gives each run its number as that seed alone, not as the seed of everything.",
     )
     seeds: Seeds = Field(DEFAULT_SEEDS, description="How many (0, 1, 2, …), or a list.")
     evaluations: dict[str, Evaluation | None] = Field(
@@ -109,7 +112,7 @@ def load_study(path: Path, changes: Mapping[str, Any] | None = None) -> Definiti
 
 def check_study(content: Mapping[str, Any], path: Path) -> Definition:
     """A study, or everything that is wrong with it at once."""
-    given, problems, wrong = _parsed(content)
+    given, problems, wrong = _parsed({str(key): value for key, value in content.items()})  # YAML takes `on` for true
     variants = list(_variants(given, path.parent, problems, wrong))
     evaluations = {name: one or AS_TESTED for name, one in given.evaluations.items()}
     problems += _in_names(given, wrong)
@@ -148,11 +151,11 @@ def check_study(content: Mapping[str, Any], path: Path) -> Definition:
 def _parsed(content: Mapping[str, Any]) -> tuple[StudyFile, list[str], set[str]]:
     """What can be understood, what is wrong with the rest, and the keys which that concerns."""
     try:
-        return StudyFile.model_validate(dict(content)), [], set()
+        return StudyFile.model_validate(content), [], set()
     except ValidationError as error:
         found = error.errors()
         wrong = {str(details["loc"][0]) for details in found}
-        rest = StudyFile.model_validate({key: value for key, value in content.items() if str(key) not in wrong})
+        rest = StudyFile.model_validate({key: value for key, value in content.items() if key not in wrong})
         # Of a key that may be of several types, each type has its own complaint: one is enough.
         by_place = {_place(details): details for details in reversed(found)}
         return rest, [_problem(details) for details in reversed(by_place.values())], wrong
@@ -190,7 +193,7 @@ def _variants(given: StudyFile, folder: Path, problems: list[str], wrong: set[st
             recipe = _recipe(content, folder)
         except SurgeonError as error:
             found.append(error.message.removeprefix("The options").partition(" in it: ")[2] or error.message)
-        if found or recipe is None:
+        if found or recipe is None or wrong & {key for key in OF_NETWORK if network[key] is None}:
             problems += [f"variant {name!r}: {text.rstrip('.')}" for text in found]
             continue
         stored = recipe.model_dump(mode="json", exclude_defaults=True)
@@ -221,6 +224,8 @@ def _in_network(network: Mapping[str, Any], wrong: set[str]) -> Iterator[str]:
             yield f"there is no `{key}`, neither here nor in the study"
         elif network[key] is not None and not isinstance(network[key], str):
             yield f"{key}={shortened(network[key])}: it should be a text"
+    if network["unlabelled"] is not None and not isinstance(network["unlabelled"], str):
+        yield f"unlabelled={shortened(network['unlabelled'])}: it should be a text"
     if isinstance(network["model"], str) and (text := _refused(check_model_name, network["model"])):
         yield text
     if (weights := network["weights"]) is not None and not (isinstance(weights, str) and Path(weights).is_file()):
@@ -254,6 +259,7 @@ def _in_names(given: StudyFile, wrong: set[str]) -> Iterator[str]:
 
 def _in_evaluations(evaluations: Mapping[str, Evaluation], variants: list[Variant], given: StudyFile) -> Iterator[str]:
     from surgeon.conditions.base import check_conditions
+    from surgeon.data.tables import split_condition
     from surgeon.views import check_views
 
     for name, one in evaluations.items():
@@ -265,7 +271,8 @@ def _in_evaluations(evaluations: Mapping[str, Evaluation], variants: list[Varian
         checks += [f"there is no variant {other!r}" for other in one.variants if other not in given.variants]
         if one.features and (one.averages or one.under):
             checks.append("features are those of one network, in one view of plain images")
-        if len(variants) == len(given.variants) and not any(applies(one, variant) for variant in variants):
+        checks += [_refused(split_condition, condition) for condition in one.where]
+        if variants and len(variants) == len(given.variants) and not any(applies(one, variant) for variant in variants):
             checks.append("no variant has snapshots")
         yield from (f"evaluation {name!r}: {text}" for text in checks if text)
 

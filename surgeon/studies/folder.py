@@ -124,30 +124,70 @@ def begin(folder: StudyFolder, study: Definition, overwrite: bool) -> list[str]:
         raise SurgeonError(f"{folder.path} holds something that is no study.", "Choose another folder with -o.")
     before: dict[str, Any] = _as_begun(record) if record is not None else {}
     sentences = _changes(record, study) if record is not None else []
-    wanted = {f"{variant.name}-{seed}": variant for variant in study.variants for seed in study.seeds}
-    other = {name: _different(before[name], wanted[name]) for name in wanted if name in before}
-    changed = {name: keys for name, keys in other.items() if keys and folder.run(name).exists()}
+    wanted = _wanted(study)
+    changed = _begun_otherwise(folder, before, wanted)
     if changed and not overwrite:
-        name, keys = next(iter(changed.items()))
-        raise SurgeonError(
-            f"{listing(changed, limit=3)} {'was' if len(changed) == 1 else 'were'} begun with other settings: "
-            f"{listing(keys)} (of {name}).",
-            "Give the changed variant another name, or pass --overwrite to train it afresh.",
-        )
+        _refuse(changed)
     for name in changed:
         for path in (folder.run(name), folder.evaluations(name)):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
         folder.notes(name).unlink(missing_ok=True)
         sentences.append(f"{name} is trained afresh.")
     evaluations = {name: one.model_dump(mode="json") for name, one in study.evaluations.items()}
     measured = record.get("evaluations", {}) if record is not None else {}
-    for name, one in study.evaluations.items():
-        if name in measured and _evaluation(measured[name]) != one:
-            for file in (folder.path / "evaluations").glob(f"*/{name}--*"):
-                shutil.rmtree(file) if file.is_dir() else file.unlink()
-            sentences.append(f"The evaluation {name!r} has changed and is done again.")
+    for name in changed_evaluations(record, study):
+        for file in (folder.path / "evaluations").glob(f"*/{name}--*"):
+            _remove(file)
+        sentences.append(f"The evaluation {name!r} has changed and is done again.")
     _write(folder, study, {**before, **{name: one.settings for name, one in wanted.items()}}, measured | evaluations)
     return sentences
+
+
+def _remove(path: Path) -> None:
+    """A file or a folder, if it is there; what cannot be removed must not be taken for the result of other settings."""
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise SurgeonError(f"Could not remove {path}: {error.strerror}.", exit_code=ExitCode.FAILED) from None
+
+
+def refuse_other_settings(folder: StudyFolder, study: Definition) -> None:
+    """Refuse a study some of whose runs were begun with other settings."""
+    if (record := folder.read_record()) is not None and (
+        changed := _begun_otherwise(folder, record["runs"], _wanted(study))
+    ):
+        _refuse(changed)
+
+
+def changed_evaluations(record: Mapping[str, Any] | None, study: Definition) -> list[str]:
+    """Evaluations that were something else when they were last measured."""
+    measured = record.get("evaluations", {}) if record is not None else {}
+    named = {name: one for name, one in study.evaluations.items() if name in measured}
+    return [name for name, one in named.items() if _asked(_evaluation(measured[name])) != _asked(one)]
+
+
+def _wanted(study: Definition) -> dict[str, Variant]:
+    return {f"{variant.name}-{seed}": variant for variant in study.variants for seed in study.seeds}
+
+
+def _begun_otherwise(
+    folder: StudyFolder, before: Mapping[str, Any], wanted: Mapping[str, Variant]
+) -> dict[str, list[str]]:
+    """Runs that were begun with other settings, with the keys that differ."""
+    other = {name: _different(before[name], wanted[name]) for name in wanted if name in before}
+    return {name: keys for name, keys in other.items() if keys and folder.run(name).exists()}
+
+
+def _refuse(changed: Mapping[str, list[str]]) -> None:
+    name, keys = next(iter(changed.items()))
+    raise SurgeonError(
+        f"{listing(changed, limit=3)} {'was' if len(changed) == 1 else 'were'} begun with other settings: "
+        f"{listing(keys)} (of {name}).",
+        "Give the changed variant another name, or pass --overwrite to train it afresh.",
+    )
 
 
 def _write(folder: StudyFolder, study: Definition, runs: Mapping[str, Any], evaluations: Mapping[str, Any]) -> None:
@@ -175,6 +215,11 @@ def _as_begun(record: Mapping[str, Any]) -> dict[str, Any]:
 def _different(begun: Mapping[str, Any], variant: Variant) -> list[str]:
     now = json.loads(json.dumps(variant.settings))
     return sorted(key for key in begun.keys() | now.keys() if begun.get(key) != now.get(key))
+
+
+def _asked(evaluation: Evaluation | None) -> Evaluation | None:
+    """What is measured, whoever takes part."""
+    return None if evaluation is None else evaluation.model_copy(update={"variants": ()})
 
 
 def _evaluation(stored: Any) -> Evaluation | None:

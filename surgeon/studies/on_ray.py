@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.core.errors import ExitCode, SurgeonError, listing
 from surgeon.studies.definition import Definition
 from surgeon.studies.execution import Running
 from surgeon.studies.local import TICK, Watcher
 from surgeon.studies.tasks import Task
 
 RETRIES = 3
+LOCAL = "local"
 
 
 def run_on_ray(tasks: Sequence[Task], address: str, study: Definition, watcher: Watcher) -> None:
@@ -38,6 +39,12 @@ def run_on_ray(tasks: Sequence[Task], address: str, study: Definition, watcher: 
                 ExitCode.FAILED,
             ) from None
     memory = {"memory": int(study.memory * 2**30)} if study.memory is not None else {}
+    needed = {"CPU": study.cpus, "GPU": study.gpus, **memory}
+    if not any(_has_room(node["Resources"], needed) for node in ray.nodes() if node["Alive"]):
+        if mine and address == LOCAL:
+            ray.shutdown()
+            raise SurgeonError(f"This machine cannot give a run what the study reserves: {_listed(needed)}.")
+        watcher.says(f"No machine of the cluster has {_listed(needed)} for a run: runs wait until one joins.")
     perform = ray.remote(num_cpus=study.cpus, num_gpus=study.gpus, max_retries=RETRIES, **memory)(_perform)
     threads = max(1, int(study.cpus))
     waiting: dict[Any, Task] = {}
@@ -57,6 +64,17 @@ def run_on_ray(tasks: Sequence[Task], address: str, study: Definition, watcher: 
     finally:
         if mine:
             ray.shutdown()
+
+
+def _has_room(resources: Mapping[str, float], needed: Mapping[str, float]) -> bool:
+    return all(resources.get(name, 0) >= amount for name, amount in needed.items())
+
+
+def _listed(needed: Mapping[str, float]) -> str:
+    units = {"CPU": "CPUs", "GPU": "GPUs"}
+    shown = {name: f"{amount:,.10g} {units[name]}" for name, amount in needed.items() if name in units and amount}
+    memory = [f"{needed['memory'] / 2**30:,.10g} GiB of memory"] if "memory" in needed else []
+    return listing([*shown.values(), *memory])
 
 
 def _answer(ray: Any, reference: Any) -> str:

@@ -47,7 +47,7 @@ def table_of(study: Definition, folder: StudyFolder) -> Study:
         variability=variability,
         variability_reference=str(study.variability) if variability else "",
         variability_comparisons=comparisons_in(variability),
-        notes=tuple(_notes(study, runs, comparisons)),
+        notes=tuple(_notes(study, runs, comparisons, comparisons_in(variability))),
         output=str(folder.path),
     )
 
@@ -169,9 +169,13 @@ def _bounds(interval: Interval | None, least: float = -math.inf, most: float = m
     return None if interval is None else Bounds(low=max(interval.low, least), high=min(interval.high, most))
 
 
-def _notes(study: Definition, runs: Sequence[StudyRun], comparisons: int) -> Iterator[str]:
+def _notes(study: Definition, runs: Sequence[StudyRun], comparisons: int, ratios: int) -> Iterator[str]:
     if len(study.seeds) == 1:
         yield "One seed: there is no standard deviation, and no interval over seeds."
+        if study.variability is not None:
+            yield "Variability is a matter of two runs or more."
+    if ratios > 1:
+        yield f"{ratios} ratios of variability: verdicts rest on intervals that are corrected for that (Bonferroni)."
     if comparisons > 1:
         yield (
             f"{comparisons} comparisons: at 95% each, {comparisons * 0.05:.1f} would look significant by chance. "

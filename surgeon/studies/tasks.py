@@ -22,6 +22,8 @@ class Step:
     file: Path
     run: Path | None = None
     """The folder of the run, if this is one."""
+    evaluation: str = ""
+    """The evaluation that it belongs to, if this is no run."""
 
     @property
     def is_done(self) -> bool:
@@ -68,11 +70,9 @@ def task_of(study: Definition, folder: StudyFolder, variant: Variant, seed: int)
 
 def _training(study: Definition, folder: StudyFolder, variant: Variant, seed: int) -> Step:
     run = folder.run(f"{variant.name}-{seed}")
-    arguments = ["finetune", variant.model, "--data", variant.data, "--recipe", str(folder.recipe(variant.name))]
+    arguments = ["finetune", *variant.training, "--recipe", str(folder.recipe(variant.name))]
     arguments += ["--seed", str(seed)] if variant.varies == SEED else ["--set", f"{variant.varies}={seed}"]
     arguments += ["-o", str(run)]
-    arguments += ["--weights", variant.weights] if variant.weights is not None else []
-    arguments += [] if variant.pretrained else ["--no-pretrained"]
     arguments += ["--skip-bad"] if study.skip_bad else []
     return Step("finetune", tuple(arguments), run / RESULT, run)
 
@@ -87,10 +87,11 @@ def _evaluating(study: Definition, folder: StudyFolder, variant: Variant, run: s
                 converted = file.with_suffix("")
                 rewrite = f"example-weighted:alpha={evaluation.alpha:g}"
                 arguments = ("convert", str(network), "--bn", rewrite, "-o", str(converted), "--overwrite")
-                yield Step("convert", arguments, converted / "surgery.json")
+                yield Step("convert", arguments, converted / "surgery.json", evaluation=name)
                 network = converted
             what = "eval" if evaluation.recalibrate is None else "recalibrate"
-            yield Step(f"{what} {name}", _measuring(study, variant, evaluation, network, file), file)
+            measuring = _measuring(study, variant, evaluation, network, file)
+            yield Step(f"{what} {name}", measuring, file, evaluation=name)
 
 
 def networks(folder: StudyFolder, variant: Variant, run: str, evaluation: Evaluation) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from surgeon.core.private import BatchNorm
 from surgeon.layers.running import evaluating, flatten
 from surgeon.layers.surgical import SurgicalNorm
+from surgeon.models.sources import Preprocessing
 from surgeon.surgery import adapters
 from surgeon.surgery.gates import GateUsage
 from surgeon.surgery.inserting import units_of
@@ -69,6 +70,8 @@ class Inspection(BaseModel):
     """How the gates of each layer that has some divided the images, if any were given."""
     shift: Shift | None = None
     """How far the images, if any were given, are from what the stored statistics describe."""
+    preprocessing: Preprocessing | None = None
+    """What the network expects of its images or clips, if that is known."""
 
 
 def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | None = None) -> Inspection:

@@ -218,7 +218,11 @@ def _proven(model: nn.Module, planned: Sequence[Insertion], inputs: tuple[Any, .
 
 
 def _like(value: Any, reference: Tensor) -> Any:
-    return value.to(reference.device, reference.dtype) if isinstance(value, Tensor) else value
+    """On the device of the weights, and of their type unless it counts something, as the numbers of words do."""
+    if not isinstance(value, Tensor):
+        return value
+    counts = value.dtype in (torch.int32, torch.int64, torch.bool)
+    return value.to(reference.device, value.dtype if counts else reference.dtype)
 
 
 def _checked(model: nn.Module, insertion: Insertion, probe: Probe, image: bool) -> Insertion:

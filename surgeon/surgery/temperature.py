@@ -20,7 +20,9 @@ class DivideLogits:
     def __init__(self, temperature: float) -> None:
         self.temperature = temperature
 
-    def __call__(self, model: nn.Module, inputs: Any, logits: Any) -> Tensor:  # noqa: ARG002
+    def __call__(self, model: nn.Module, inputs: Any, logits: Any) -> Any:  # noqa: ARG002
+        if isinstance(logits, dict) and isinstance(logits.get("out"), Tensor):  # of torchvision's, which segment
+            return {**logits, "out": logits["out"] / self.temperature}
         if not isinstance(logits, Tensor):
             raise SurgeonError(f"A temperature divides logits, but the network gives a {type(logits).__name__}.")
         return logits / self.temperature

@@ -44,7 +44,11 @@ class Situation:
         new_head: Whether its head is drawn.
         residual: Whether BatchNorm layers reach its output along residual additions.
         plain_norms: Whether it has BatchNorm layers, of which none is rewritten, and no inserted units.
+        whole_pictures: Whether it learns classes of pictures, and not from masks or sounds.
         branch_augments: What the images of its branches are augmented with, main first, if it has branches.
+        batch_size: Images per step.
+        input_size: Height and width of the images, if there is one number for both.
+        metric: By which settings are chosen in such problems.
     """
 
     images: int
@@ -54,7 +58,11 @@ class Situation:
     new_head: bool
     residual: bool
     plain_norms: bool = True
+    whole_pictures: bool = True
     branch_augments: tuple[str, ...] = ()
+    batch_size: int | None = None
+    input_size: int | None = None
+    metric: str = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ def settle(recipe: Recipe, situation: Situation) -> Settled:
     images, trained = situation.images, situation.trained
     weights = "trained weights" if trained else "drawn weights"
     by_number = count(images, "training image")
-    decide("batch_size", lambda: (default_batch(images, trained), by_number))
+    decide("batch_size", lambda: (situation.batch_size or default_batch(images, trained), by_number))
     decide("epochs", lambda: (default_epochs(images, trained, recipe.snapshots), by_number))
     if recipe.lr is not None:  # which without more is that of all layers, from the first step on
         decide("head_lr", lambda: (1.0, AS_SAID))
@@ -94,13 +102,12 @@ def settle(recipe: Recipe, situation: Situation) -> Settled:
     decide("freeze", lambda: _frozen(recipe, situation, by_number))
     residual = "a residual network with BatchNorm" if situation.residual else "no residual network with BatchNorm"
     decide("norm_weight_decay", lambda: (situation.residual, residual))
-    preprocessing = situation.preprocessing
     if not recipe.augment and situation.branch_augments:
         given["augment"], reasons["augment"] = situation.branch_augments[:1], "a split network"
-    elif trained and not is_small(preprocessing) and not chooses_crop(recipe.augment, preprocessing):
+    elif _crops_mildly(recipe, situation):
         given["augment"], reasons["augment"] = (CROP, *recipe.augment), weights
-    _, height, width = preprocessing.input_size
-    given["input_size"] = height if height == width else None
+    given["input_size"] = situation.input_size
+    given["sweep_metric"] = recipe.sweep_metric or situation.metric
     settled = SettledRecipe.model_validate(given)
     for _, sentence in settled.contradictions():
         raise SurgeonError(f"What the recipe says does not go with what is decided by default: {sentence}.")
@@ -135,9 +142,16 @@ def _head_rate(classes: int) -> tuple[float, str]:
 def _frozen(recipe: Recipe, situation: Situation, by_number: str) -> tuple[tuple[str, ...], str]:
     if not situation.trained:
         return (), "drawn weights"
+    if not situation.whole_pictures:
+        return (), "masks or sounds"
     if recipe.only is not None or not situation.plain_norms:
         return (), "no plain BatchNorm to keep"
     return ("norm",) if situation.images < FEW else (), f"{by_number} for trained weights"
+
+
+def _crops_mildly(recipe: Recipe, situation: Situation) -> bool:
+    searched = situation.trained and situation.whole_pictures and not is_small(situation.preprocessing)
+    return searched and not chooses_crop(recipe.augment, situation.preprocessing)
 
 
 def _warmup(cycle: float, trained: bool) -> float:

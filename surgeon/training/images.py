@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from surgeon.augment.pipeline import Augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet, UnreadableImageError
+from surgeon.data.masks import BadMaskError
 from surgeon.data.seeding import seed_from, seeded
 
 FEWEST_IMAGES = 2
@@ -69,21 +70,32 @@ class Order(Sampler[list[Position]]):
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """Bytes of one or more augmented copies of the same images (N, C, H, W), channels last, and their labels."""
+    """Bytes of one or more augmented copies of the same images (N, C, H, W), channels last, and their labels or masks.
+
+    `unlabelled` are copies of other images, whose labels are not known; `left_out` is how many could not be read.
+    """
 
     copies: tuple[Tensor, ...]
     labels: Tensor
     indices: Tensor
+    unlabelled: tuple[Tensor, ...] = ()
+    left_out: int = 0
+
+    @property
+    def images(self) -> int:
+        """How many images it shows."""
+        return len(self.labels) + (len(self.unlabelled[0]) if self.unlabelled else 0)
 
 
 @dataclass(frozen=True)
 class _Example:
     copies: tuple[Tensor, ...]
-    label: int
+    label: Tensor
+    """A class number, or a mask (H, W)."""
     index: int
 
 
-class AugmentedImages(Dataset[_Example | UnreadableImageError]):
+class AugmentedImages(Dataset[_Example | UnreadableImageError | BadMaskError]):
     """Images as their augmentations leave them, one copy for each."""
 
     def __init__(self, image_set: ImageSet, augmentations: Sequence[Augmentation], seed: int) -> None:
@@ -91,22 +103,28 @@ class AugmentedImages(Dataset[_Example | UnreadableImageError]):
         self.augmentations = augmentations
         self.seed = seed
 
-    def __getitem__(self, place: Position) -> _Example | UnreadableImageError:
+    def __getitem__(self, place: Position) -> _Example | UnreadableImageError | BadMaskError:
         epoch, index = place
+        label = torch.tensor(int(self.image_set.labels[index]))
         try:
             image = self.image_set.image(index)
-        except UnreadableImageError as error:  # an exception would lose its parts on the way out of a worker
-            return error
+            if self.image_set.masks is not None:
+                label = torch.from_numpy(self.image_set.mask(index, image.size))
+        except (UnreadableImageError, BadMaskError) as error:
+            return error  # an exception would lose its parts on the way out of a worker
         copies = []
         for number, augmentation in enumerate(self.augmentations):
             with seeded(self.seed, epoch, index):  # the same crop for all copies
-                copy = augmentation.geometry(image)
+                if augmentation.joint is None:
+                    copy = augmentation.geometry(image)
+                else:  # the only copy, which its mask is cut with
+                    copy, label = augmentation.joint(image, label)
             with seeded(self.seed, epoch, index, number):
                 for operation in augmentation.image:
                     copy = operation(copy)
             pixels = torch.from_numpy(np.array(copy))
             copies.append(pixels[..., None] if pixels.dim() == 2 else pixels)
-        return _Example(tuple(copies), int(self.image_set.labels[index]), index)
+        return _Example(tuple(copies), label, index)
 
 
 class _Collate:
@@ -115,9 +133,9 @@ class _Collate:
     def __init__(self, skip_bad: bool) -> None:
         self.skip_bad = skip_bad
 
-    def __call__(self, examples: list[_Example | UnreadableImageError]) -> TrainingBatch | SurgeonError:
+    def __call__(self, examples: list[_Example | UnreadableImageError | BadMaskError]) -> TrainingBatch | SurgeonError:
         good = [example for example in examples if isinstance(example, _Example)]
-        bad = [example for example in examples if isinstance(example, UnreadableImageError)]
+        bad = [example for example in examples if isinstance(example, UnreadableImageError | BadMaskError)]
         if bad and not self.skip_bad:
             return SurgeonError(bad[0].message, bad[0].hint)
         if len(good) < FEWEST_IMAGES:
@@ -127,8 +145,9 @@ class _Collate:
         copies = zip(*(example.copies for example in good), strict=True)
         return TrainingBatch(
             tuple(torch.stack(images).permute(0, 3, 1, 2) for images in copies),
-            torch.tensor([example.label for example in good]),
+            torch.stack([example.label for example in good]),
             torch.tensor([example.index for example in good]),
+            left_out=len(bad),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,17 +20,18 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import ExitCode, SurgeonError, listing
 from surgeon.core.processes import Processes
-from surgeon.data.images import ImageSet
 from surgeon.data.seeding import seed_from
 from surgeon.data.transforms import normalise
 from surgeon.layers.units import training_units
 from surgeon.metrics import Metrics
 from surgeon.models.sources import Preprocessing
 from surgeon.results import Epoch
-from surgeon.training.images import FEWEST_IMAGES, AugmentedImages, Order, TrainingBatch, training_batches
+from surgeon.training.feeding import Feed
+from surgeon.training.images import FEWEST_IMAGES, TrainingBatch
 from surgeon.training.network import train_mode
 from surgeon.training.objective import Draws, Given, Objective, Outcome
 from surgeon.training.recipe import SettledRecipe
+from surgeon.training.running import Running
 from surgeon.training.schedule import Rates, Schedule
 from surgeon.training.state import STATE, State, load_state, save_state
 
@@ -49,34 +50,6 @@ class Watcher(Protocol):
 
 
 @dataclass
-class Running:
-    """Sums over the steps of an epoch so far."""
-
-    loss: float = 0.0
-    correct: float = 0.0
-    examples: float = 0.0
-    """Predictions: a step may take several copies of an image."""
-    images: float = 0.0
-    seconds: float = 0.0
-    left_out: float = 0.0
-    backbone_rates: list[float] = field(default_factory=list)
-    head_rates: list[float] = field(default_factory=list)
-
-    def add_rates(self, backbone: float | None, head: float | None) -> None:
-        self.backbone_rates += [] if backbone is None else [backbone]
-        self.head_rates += [] if head is None else [head]
-
-    def add(self, loss: float, outcomes: Sequence[Outcome], images: int, seconds: float, left_out: int) -> None:
-        examples = sum(outcome.examples for outcome in outcomes)
-        self.images += images
-        self.left_out += left_out
-        self.loss += loss * examples
-        self.correct += float(sum(outcome.correct for outcome in outcomes))
-        self.examples += examples
-        self.seconds += seconds
-
-
-@dataclass
 class Trainer:
     """One run. `validate` measures a network on the validation images, `snapshot` saves a member."""
 
@@ -88,11 +61,8 @@ class Trainer:
     accelerator: Any
     processes: Processes
     recipe: SettledRecipe
-    train: ImageSet
+    feed: Feed
     preprocessing: Preprocessing
-    batch_size: int
-    workers: int
-    skip_bad: bool
     folder: Path
     validate: Callable[[nn.Module], Metrics]
     snapshot: Callable[[nn.Module, int], None]
@@ -107,7 +77,7 @@ class Trainer:
 
     @property
     def steps_per_epoch(self) -> int:
-        return len(self.train) // self.batch_size
+        return self.feed.steps_per_epoch
 
     @property
     def steps(self) -> int:
@@ -125,28 +95,17 @@ class Trainer:
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
             network, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
         train_mode(self.model, self.recipe)
-        order = Order(
-            len(self.train),
-            self.batch_size,
-            self.recipe.seed_of_order,
-            self.step,
-            self.steps,
-            self.processes.rank,
-            self.processes.count,
-            self.recipe.rounding_seed,
-        )
-        augmentations = tuple(self.objective.copies.augmentations.values())
-        images = AugmentedImages(self.train, augmentations, self.recipe.seed_of_augmentation)
+        if self.recipe.rounding_seed is not None:
+            self._refuse_what_goes_by_places()
         last = saved = time.perf_counter()
-        for batch in training_batches(images, order, self.workers, self.skip_bad):
+        for batch in self.feed.batches(self.objective.copies, self.step, self.steps):
             if self._anywhere(isinstance(batch, SurgeonError)):
                 self.processes.gather(lambda batch=batch: _raise_error(batch))  # type: ignore[misc]
             assert isinstance(batch, TrainingBatch)
             loss, outcomes = self._take_step(network, batch)
             self.step += 1
             now = time.perf_counter()
-            left_out = self.batch_size // self.processes.count - len(batch.labels)
-            self.running.add(loss, outcomes, len(batch.labels), now - last, left_out)
+            self.running.add(loss, outcomes, batch, now - last)
             last = now
             self._tell(loss)
             epoch_ends = self.step % self.steps_per_epoch == 0
@@ -164,6 +123,21 @@ class Trainer:
                 raise KeyboardInterrupt
             last = time.perf_counter()
 
+    def _refuse_what_goes_by_places(self) -> None:
+        """Images that change places within a batch would then differ by more than rounding errors."""
+        on_batches = any(one.batch or one.mixing for one in self.objective.copies.augmentations.values())
+        found = {
+            "augmentations of batches": on_batches,
+            "an attack": self.recipe.attack is not None,
+            "accumulate": self.recipe.accumulate > 1,
+            "rewrites or inserts that draw in training": any(True for _ in training_units(self.model)),
+        }
+        if named := [what for what, is_there in found.items() if is_there]:
+            raise SurgeonError(
+                f"rounding_seed cannot go with {listing(named)}: they go by the place of an image in its batch, "
+                "so that more than rounding would be different."
+            )
+
     def _take_step(self, network: nn.Module, batch: TrainingBatch) -> tuple[float, list[Outcome]]:
         draws = self._seed_step()
         self.schedule.set(self.step)
@@ -173,11 +147,15 @@ class Trainer:
         outcomes = []
         total = 0.0
         for number in range(parts):
-            images = tuple(self._prepared(copy.tensor_split(parts)[number]) for copy in batch.copies)
+            images, unlabelled = (
+                tuple(self._prepared(copy.tensor_split(parts)[number]) for copy in of_kind)
+                for of_kind in (batch.copies, batch.unlabelled)
+            )
             labels, indices = (numbers.tensor_split(parts)[number] for numbers in (batch.labels, batch.indices))
             last = number == parts - 1
             with nullcontext() if last else self.accelerator.no_sync(network), self.accelerator.autocast():
-                outcome = self.objective(network, Given(images, labels.to(images[0].device), indices), draws)
+                given = Given(images, labels.to(images[0].device), indices, unlabelled)
+                outcome = self.objective(network, given, draws)
                 loss = outcome.loss * (len(labels) / len(batch.labels))
                 self.accelerator.backward(loss)
             total += float(loss.detach())
@@ -221,7 +199,7 @@ class Trainer:
         if math.isfinite(loss):
             return
         epoch, step = divmod(self.step, self.steps_per_epoch)
-        first = listing((self.train.identity(int(index)) for index in batch.indices), limit=3)
+        first = listing((self.feed.labelled.identity(int(index)) for index in batch.indices), limit=3)
         raise SurgeonError(
             f"The loss is {loss:g} in epoch {epoch + 1}, step {step + 1}, on a batch with {first}.",
             self._advice(),
@@ -249,7 +227,7 @@ class Trainer:
 
     def _tell(self, loss: float) -> None:
         epoch, done = divmod(self.step - 1, self.steps_per_epoch)
-        accuracy = self.running.correct / self.running.examples
+        accuracy = self.running.correct / max(self.running.examples, 1)  # a batch may be void everywhere
         rate = self.running.images * self.processes.count / self.running.seconds
         self.watcher.step(epoch + 1, done + 1, self.steps_per_epoch, loss, accuracy, rate)
 
@@ -257,8 +235,12 @@ class Trainer:
         number = self.step // self.steps_per_epoch
         running = self.running
         sums = torch.tensor(
-            [running.loss, running.correct, running.examples, running.images, running.left_out], dtype=torch.float64
-        )
+            [
+                running.loss, running.correct, running.examples, running.images, running.left_out,
+                running.steps, *running.shares.values(),
+            ],
+            dtype=torch.float64,
+        )  # fmt: skip
         if self.processes.count > 1:
             sums = self.accelerator.reduce(sums.to(self.accelerator.device)).cpu()
             self._average_buffers()
@@ -274,14 +256,15 @@ class Trainer:
         self.epochs.append(
             Epoch(
                 number=number,
-                loss=float(sums[0] / sums[2]),
-                accuracy=float(sums[1] / sums[2]),
+                loss=float(sums[0] / sums[2].clamp_min(1)),
+                accuracy=float(sums[1] / sums[2].clamp_min(1)),
                 backbone_rates=tuple(running.backbone_rates),
                 head_rates=tuple(running.head_rates),
                 validation=metrics,
                 seconds=self.running.seconds,
                 images_per_second=float(sums[3]) / self.running.seconds,
                 left_out=int(sums[4]),
+                shares={name: float(sums[6 + place] / sums[5]) for place, name in enumerate(running.shares)},
             )
         )
         self.running = Running()

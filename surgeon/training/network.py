@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,17 @@ import torch
 from torch import nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 from surgeon.core.private import BatchNorm
+from surgeon.data.check import check_medium
+from surgeon.data.hearing import preprocessing_for
+from surgeon.data.images import ImageSet
 from surgeon.layers.rewriting import NormConfig
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
+from surgeon.models.channels import fitted
 from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
+from surgeon.problems import CLASSIFICATION, SEGMENTATION, Problem
 from surgeon.surgery.apply import apply_plan, current_plan
 from surgeon.surgery.branches import mix_branches
 from surgeon.surgery.inserting import units_of
@@ -28,16 +35,36 @@ from surgeon.training.recipe import Recipe, SettledRecipe
 NORMS = (SurgicalNorm, BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
-def fit_to_classes(loaded: LoadedModel, classes: int, seed: int) -> LoadedModel:
+def fit_to_data(loaded: LoadedModel, train: ImageSet, seed: int, problem: Problem = CLASSIFICATION) -> LoadedModel:
+    """The network with outputs for the classes of what it is to learn from, and with as many channels.
+
+    A network for images that is to learn from clips gets a first convolution for their spectrograms: its filters summed
+    over colours, as timm does it.
+    """
+    stated = loaded.origin.preprocessing
+    if train.medium is Medium.SOUND and (stated is None or stated.medium is Medium.IMAGE):
+        loaded = _fit(loaded, {"num_classes": len(train.class_names), "in_chans": 1}, seed, problem)
+        heard = preprocessing_for(train)
+        return replace(loaded, origin=loaded.origin.model_copy(update={"preprocessing": heard}))
+    if stated is not None:
+        check_medium(train, stated, loaded.name)
+    return fit_to_classes(loaded, len(train.class_names), seed, problem)
+
+
+def fit_to_classes(loaded: LoadedModel, classes: int, seed: int, problem: Problem = CLASSIFICATION) -> LoadedModel:
     """The network with outputs for so many classes: a new head if it has another number of them.
 
     A network without trained weights is drawn anew, so that the seed decides about all of it.
     """
+    return _fit(loaded, {"num_classes": classes}, seed, problem)
+
+
+def _fit(loaded: LoadedModel, arguments: dict[str, int], seed: int, problem: Problem) -> LoadedModel:
     source = _source_of(loaded)
     untrained = is_untrained(loaded)
-    if _outputs(loaded) == classes and not untrained:
+    if arguments == {"num_classes": _outputs(loaded, problem)} and not untrained:
         return loaded
-    source = source.model_copy(update={"arguments": {**source.arguments, "num_classes": classes}})
+    source = source.model_copy(update={"arguments": {**source.arguments, **arguments}})
     weights = loaded.origin.weights
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -66,13 +93,21 @@ def is_untrained(loaded: LoadedModel) -> bool:
     return all(torch.equal(tensor, mine[name]) for name, tensor in drawn(source).state_dict().items())
 
 
-def _outputs(loaded: LoadedModel) -> int:
-    inputs = example_inputs(loaded.origin, examples=1)
+def _outputs(loaded: LoadedModel, problem: Problem) -> int:
+    inputs = example_inputs(loaded.origin, examples=1) or ()
     with torch.inference_mode():
-        logits = loaded.model.eval()(*(inputs or ()))
-    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
-        raise SurgeonError(f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned.")
-    return logits.shape[1]
+        answer = loaded.model.eval()(*inputs)
+    try:
+        return problem.logits(answer, inputs[0]).shape[1]
+    except (SurgeonError, IndexError, AttributeError, RuntimeError) as error:
+        reason = (
+            f" ({error.message.rstrip('.')})"
+            if isinstance(error, SurgeonError) and problem is not CLASSIFICATION
+            else ""
+        )
+        raise SurgeonError(
+            f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned{reason}."
+        ) from error
 
 
 def check_input_size(loaded: LoadedModel) -> None:
@@ -92,22 +127,25 @@ def check_input_size(loaded: LoadedModel) -> None:
 
 @torch.no_grad()
 def _copy_fitting(trained: nn.Module, fresh: nn.Module) -> None:
-    """Everything but what has another shape, which is the head."""
+    """Everything but what has another shape: the head, and a first convolution for other channels, which is fitted."""
     mine = fresh.state_dict()
     for name, tensor in trained.state_dict().items():
         if mine[name].shape == tensor.shape:
             mine[name].copy_(tensor)
+        elif (summed := fitted(tensor, mine[name].shape)) is not None:
+            mine[name].copy_(summed)
 
 
 @torch.no_grad()
-def scale_new_head(before: nn.Module, fitted: nn.Module, scale: float) -> None:
+def scale_new_head(before: nn.Module, after: nn.Module, scale: float) -> None:
     """Make what was drawn for other classes smaller, so that its errors do not upset the trained layers.
 
     Not zero: behind a ReLU, as in SqueezeNet, a head of zeros would never learn.
     """
     shapes = {name: parameter.shape for name, parameter in before.named_parameters()}
-    for name, parameter in fitted.named_parameters():
-        if name in shapes and shapes[name] != parameter.shape:
+    head = head_parameters(after)
+    for name, parameter in after.named_parameters():
+        if name in shapes and shapes[name] != parameter.shape and parameter in head:
             parameter.mul_(scale)
 
 
@@ -132,6 +170,8 @@ def change_one_bit(model: nn.Module, seed: int) -> None:
 
 def head_of(model: nn.Module) -> list[nn.Module]:
     """What makes classes of features: all that timm names (some networks have two), or the last layer with weights."""
+    if (of_masks := SEGMENTATION.heads(model)) is not None:
+        return of_masks
     found = [head for head in _named_by_timm(model) if any(True for _ in head.parameters())]
     if found:
         return found

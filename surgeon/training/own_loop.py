@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from surgeon.augment.mixing import soft
 from surgeon.conditions.attack import one_attack
 from surgeon.core.errors import SurgeonError, did_you_mean, listing
-from surgeon.losses.base import Asked, Copy, Predicted, Predictions, ask, wide
+from surgeon.losses.base import UNLABELLED, Asked, Copy, Predicted, Predictions, ask, wide
 from surgeon.models.sources import Preprocessing
 from surgeon.surgery.apply import unwrapped
 from surgeon.training.attack import TrainingAttack
@@ -42,6 +42,7 @@ class TrainingLoss:
         Args:
             logits: (N, classes); of several copies of the batch, by name: `{"weak": …, "adversarial": …}`.
             targets: Class numbers (N,) or shares (N, classes), the same for all copies unless they are given by name.
+                Copies of unlabelled images have none.
         """
         given = self._named(logits)
         predicted = {}
@@ -50,7 +51,7 @@ class TrainingLoss:
                 raise SurgeonError(
                     f"Logits are floating-point numbers (N, classes), not {found.dtype} of {tuple(found.shape)}."
                 )
-            shares = soft(_of(copy, targets), found.shape[1])
+            shares = torch.zeros_like(found) if copy in UNLABELLED else soft(_of(copy, targets), found.shape[1])
             if len(shares) != len(found):
                 raise SurgeonError(f"There are {len(found)} predictions for {copy} copies, but {len(shares)} targets.")
             predicted[copy] = Predicted(wide(found), shares.to(wide(found)))

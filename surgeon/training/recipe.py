@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,7 @@ from surgeon.training.keys import (
     Values,
     Views,
 )
+from surgeon.training.shortening import for_fewer_epochs
 
 SHIPPED = Path(__file__).parents[1] / "assets" / "recipes"
 MOST_RECIPE_BYTES, MOST_RECIPE_VALUES = 1 << 18, 10_000
@@ -69,7 +71,13 @@ class Recipe(BaseModel):
     )
 
     train_images: int | None = key(None, "Stratified subset of N training images.", ge=2)
-    epochs: int | None = key(None, "Passes over the training images; default: by their number.", ge=1)
+    unlabelled_images: int | None = key(None, "Random subset of N of the unlabelled images.", ge=2)
+    unlabelled_ratio: int = key(7, "Unlabelled images that go with each labelled one in a step.", ge=1)
+    epochs: int | None = key(
+        None,
+        "Passes over the training images, or over unlabelled ones if that takes longer; default: by their number.",
+        ge=1,
+    )
     batch_size: int | None = key(None, "Images per step, over all processes; default: by their number.", ge=2)
     accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)
     input_size: int | None = key(None, "Height and width of the images, if not the network's own.", ge=8)
@@ -119,7 +127,7 @@ class Recipe(BaseModel):
     rounding_seed: int | None = key(
         None,
         "Shuffle the images within each batch, which changes nothing but rounding errors, as nondeterministic kernels "
-        "do. Not with mixes, which pair images by their place in the batch.",
+        "do. Not with what goes by the place of an image in its batch, as mixes and ghost groups do.",
         ge=0,
     )
     one_bit: int | None = key(
@@ -128,7 +136,7 @@ class Recipe(BaseModel):
 
     validate_every: int = key(1, "Epochs between two looks at the validation images.", ge=1)
     sweep: Values | None = key("0:0.2:21", "Values of alpha to try on the validation images afterwards; null: none.")
-    sweep_metric: Metric = key("accuracy", "By which alpha and lambda are chosen.")
+    sweep_metric: Metric | None = key(None, "By which alpha and lambda are chosen; default: accuracy, of masks iou.")
     tta: Views | None = key(None, "Views of each test image. See `surgeon ls views`.")
 
     @field_validator("*", mode="before")
@@ -226,10 +234,21 @@ def header_of(path: Path) -> Header:
     return Header(entries["Summary"], entries["Run"], entries["Expected"])
 
 
-def load_recipe(name: str | None, changes: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe with some keys changed; without a name, the defaults."""
-    content = read_yaml(find_recipe(name)) if name is not None else {}
-    return check_recipe(content, name or "the options", changes)
+def load_recipe(
+    name: str | None, changes: Mapping[str, Any] | None = None, tell: Callable[[str], None] = warnings.warn
+) -> Recipe:
+    """A recipe with some keys changed; without a name, the defaults.
+
+    Args:
+        name: A file, or the name of a shipped recipe.
+        changes: Keys and values. Fewer epochs make phases shorter that would take all of them.
+        tell: Is told of each such phase.
+    """
+    content, changes = read_yaml(find_recipe(name)) if name is not None else {}, dict(changes or {})
+    adapted, remarks = for_fewer_epochs({"epochs": Recipe.model_fields["epochs"].default, **content}, changes)
+    for remark in remarks:
+        tell(remark)
+    return check_recipe(content, name or "the options", {**adapted, **changes})
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

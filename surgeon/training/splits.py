@@ -8,10 +8,14 @@ import numpy as np
 
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.images import ImageSet
+from surgeon.data.masks import values_in
 from surgeon.data.named_splits import WHOLE
 from surgeon.data.stratified import limit
 from surgeon.measuring.choosing import hold_back, open_split
 from surgeon.measuring.preparation import InferenceRequest, open_images
+
+MOST_CLASSES = 1024
+"""Of masks: a network has a score for each of them at every pixel."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ def open_splits(request: InferenceRequest, train_images: int | None = None) -> S
     train = whole
     if validation is None:
         train, validation = hold_back(whole)
+    if train.masks is not None:
+        train, validation, test = with_common_classes(train, validation, test)
     for images in (validation, test):
         if images is not None:
             _check(train, images, request.limit)
@@ -46,6 +52,28 @@ def open_splits(request: InferenceRequest, train_images: int | None = None) -> S
     if train_images is not None:
         train = train.subset(limit(train.labels, train_images))
     return Splits(train, validation, test, held_back)
+
+
+def with_common_classes(
+    train: ImageSet, validation: ImageSet, test: ImageSet | None
+) -> tuple[ImageSet, ImageSet, ImageSet | None]:
+    """Images whose masks have the same classes; if no file names them, as many as numbers occur in any mask."""
+    if train.names_known:
+        return train, validation, test
+    found: set[int] = set()
+    for images in (train, validation, *([test] if test is not None else [])):
+        assert images.masks is not None
+        found |= values_in(images.masks, images.positions.tolist(), images.name)
+    if not found or max(found) < 1:
+        raise SurgeonError(f"The masks of {train.name!r} show one class, so there is nothing to learn.")
+    if max(found) >= MOST_CLASSES:
+        raise SurgeonError(
+            f"The masks of {train.name!r} have the value {max(found)}, which is no class number.",
+            f"There can be {MOST_CLASSES:,} classes; --void {max(found)} leaves such pixels out.",
+        )
+    names = [str(number) for number in range(max(found) + 1)]
+    train, validation = (images.with_classes(names, known=False) for images in (train, validation))
+    return train, validation, test.with_classes(names, known=False) if test is not None else None
 
 
 def _check(train: ImageSet, images: ImageSet, limited_to: int | None) -> None:
@@ -66,6 +94,9 @@ def _check(train: ImageSet, images: ImageSet, limited_to: int | None) -> None:
 
 def check_training_images(train: ImageSet, batch_size: int, limited_to: int | None = None) -> None:
     """Refuse classes without images, and batches that cannot be filled."""
+    if train.masks is not None:
+        _check_batch(train, batch_size)
+        return
     empty = np.setdiff1d(np.arange(len(train.class_names)), train.labels)
     if len(empty):
         names = listing((repr(_name(train, label)) for label in empty), limit=3)
@@ -76,6 +107,10 @@ def check_training_images(train: ImageSet, batch_size: int, limited_to: int | No
         )
     if len(np.unique(train.labels)) < 2:
         raise SurgeonError(f"{train.name!r} has only one class, so there is nothing to learn.")
+    _check_batch(train, batch_size)
+
+
+def _check_batch(train: ImageSet, batch_size: int) -> None:
     if batch_size > len(train):
         raise SurgeonError(
             f"A batch of {batch_size} is larger than the {count(len(train), 'training image')}.",

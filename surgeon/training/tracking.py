@@ -62,6 +62,7 @@ class _Tracked:
     def epoch(self, epoch: Epoch) -> None:
         self.watcher.epoch(epoch)
         values = {"train/loss": epoch.loss, "train/accuracy": epoch.accuracy}
+        values |= {f"train/{name}": share for name, share in epoch.shares.items()}
         for part, rates in (("backbone", epoch.backbone_rates), ("head", epoch.head_rates)):
             values |= {f"learning_rate/{part}": rates[-1]} if rates else {}
         if epoch.validation is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from surgeon.core.entry import Entry, summary_of
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 from surgeon.core.registry import Registry
 from surgeon.core.specs import Options, option, parse_spec
 
@@ -46,6 +47,9 @@ class ViewConfig(Options):
     """Options of one family of views."""
 
 
+Undo = Callable[["Tensor", int, tuple[int, ...]], "Tensor"]
+"""From masks (N, classes, h, w) predicted for a view, its number, and the image's (height, width), to the image's."""
+
 Make = Callable[[Any, "Preprocessing"], "tuple[Preprocessing, Generate]"]
 """From a family's options and a network's preprocessing to that of the batches, and what makes the views of one."""
 
@@ -64,6 +68,19 @@ class Views:
     network_size: tuple[int, ...]
     preprocessing: Preprocessing
     generate: Generate
+    undo: Undo | None = None
+
+    def restored(self, prediction: Tensor, number: int) -> Tensor:
+        """What was predicted for a view, as it is for the image: classes stay, masks go back to their places."""
+        if prediction.dim() == 2:
+            return prediction
+        if self.undo is None:
+            raise SurgeonError(
+                f"The views {self.name!r} cut away parts of the image, so masks that are predicted for them cannot be "
+                "put together.",
+                "Use flip or multi-scale.",
+            )
+        return self.undo(prediction, number, self.network_size)
 
     def of(self, batch: Tensor) -> Iterator[Tensor]:
         """The views of a batch, one after the other."""
@@ -86,6 +103,8 @@ class ViewFamily(Entry[ViewConfig]):
 
     number: Callable[[Any], int]
     make: Make
+    undo: Undo | None = None
+    """Takes masks back from a view to the image; None if that is not possible."""
 
     @property
     def count(self) -> int:
@@ -96,7 +115,7 @@ class ViewFamily(Entry[ViewConfig]):
         """The views for a network that expects images of the given preprocessing."""
         config = self.configure(options or {})
         made = self.make(config, preprocessing)
-        return Views(self.name, self.number(config), preprocessing.input_size[-2:], *made)
+        return Views(self.name, self.number(config), preprocessing.input_size[-2:], *made, self.undo)
 
     def facts(self) -> dict[str, Any]:
         return {"views": self.count}
@@ -114,11 +133,21 @@ def check_views(spec: str) -> None:
 def views_for(spec: str, preprocessing: Preprocessing) -> Views:
     """The views that `name` or `name:key=value,…` means for a network of the given preprocessing."""
     name, options = parse_spec(spec)
+    if preprocessing.medium is not Medium.IMAGE:
+        raise SurgeonError(
+            f"The views {name!r} are for images, and this network takes {preprocessing.medium.samples}.",
+            "Leave --tta out.",
+        )
     return views[name].for_network(preprocessing, options)
 
 
 def register(
-    name: str, *, count: int | Callable[[Any], int], config: type[ViewConfig] = ViewConfig, paper: str = ""
+    name: str,
+    *,
+    count: int | Callable[[Any], int],
+    config: type[ViewConfig] = ViewConfig,
+    paper: str = "",
+    undo: Undo | None = None,
 ) -> Callable[[Make], ViewFamily]:
     """Register the decorated function as a family; the first line of its docstring is the summary.
 
@@ -127,12 +156,13 @@ def register(
         count: How many views an image has; a function of the options if it depends on them.
         config: The options.
         paper: Where it is from.
+        undo: Takes masks that are predicted for a view back to the image; without it, the views are for classes alone.
     """
 
     def wrap(make: Make) -> ViewFamily:
         number = count if callable(count) else (lambda _: count)
         summary = summary_of(make, ViewFamily.noun, name)
-        return views.register(name)(ViewFamily(name, summary, paper, config, number, make))
+        return views.register(name)(ViewFamily(name, summary, paper, config, number, make, undo))
 
     return wrap
 

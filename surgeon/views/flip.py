@@ -18,7 +18,11 @@ def _both(batch: Tensor) -> Iterator[Tensor]:
     yield flipped(batch)
 
 
-@register("flip", count=2)
+def _undo(masks: Tensor, number: int, size: tuple[int, ...]) -> Tensor:  # noqa: ARG001
+    return flipped(masks) if number else masks
+
+
+@register("flip", count=2, undo=_undo)
 def flip(config: ViewConfig, preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:  # noqa: ARG001
     """The image and its mirror image."""
     return preprocessing, _both

@@ -21,7 +21,7 @@ class Merge(StrEnum):
 
 
 class Merger:
-    """Averages logits of the same images under several views.
+    """Averages logits of the same images under several views; classes are the second dimension.
 
     The result can be used like logits: mean logits, or log-probabilities of the arithmetic or the
     geometric mean of the probabilities. Everything is computed in log space, where a class of
@@ -39,7 +39,7 @@ class Merger:
 
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if self.merge is not Merge.LOGITS:
-            logits = logits.log_softmax(dim=-1)
+            logits = logits.log_softmax(dim=1)
         self.views += 1
         if self._total is None:
             self._total = logits.clone()  # the view's own memory may be a part of a larger batch
@@ -60,5 +60,5 @@ class Merger:
 
 def _normalised(log_weights: Tensor) -> Tensor:
     """Log-probabilities in proportion to weights; equal ones where the views leave no class possible."""
-    impossible = log_weights.isneginf().all(dim=-1, keepdim=True)
-    return log_weights.masked_fill(impossible, 0.0).log_softmax(dim=-1)
+    impossible = log_weights.isneginf().all(dim=1, keepdim=True)
+    return log_weights.masked_fill(impossible, 0.0).log_softmax(dim=1)

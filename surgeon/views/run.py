@@ -44,12 +44,14 @@ def _predict(forward: Forward, batch: Tensor, views: Views, merge: Merge, max_ba
     import torch
 
     mergers: list[Merger] = []
+    done = 0
     for packed in _packs(views.of(batch), max(max_batch // len(batch), 1)):
         predictions = _forward(forward, packed, views)
         mergers = mergers or [Merger(merge) for _ in predictions]
         for merger, logits in zip(mergers, predictions, strict=True):
-            for of_view in torch.split(logits, len(batch)):
-                merger.add(of_view)
+            for number, of_view in enumerate(torch.split(logits, len(batch)), done):
+                merger.add(views.restored(of_view, number))
+        done += len(packed) // len(batch)
     return [merger.result() for merger in mergers]
 
 

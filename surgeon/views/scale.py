@@ -26,7 +26,14 @@ def _scaled(batch: Tensor) -> Iterator[Tensor]:
         yield batch if same else interpolate(batch, size, mode="bilinear", antialias=True, align_corners=False)
 
 
-@register("multi-scale", count=len(SCALES))
+def _undo(masks: Tensor, number: int, size: tuple[int, ...]) -> Tensor:  # noqa: ARG001
+    from torch.nn.functional import interpolate
+
+    same = tuple(masks.shape[-2:]) == size
+    return masks if same else interpolate(masks, list(size), mode="bilinear", align_corners=False)
+
+
+@register("multi-scale", count=len(SCALES), undo=_undo)
 def multi_scale(config: ViewConfig, preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:  # noqa: ARG001
     """The image at 6/7, 1 and 8/7 of its size; not for networks of a fixed input size."""
     return preprocessing, _scaled

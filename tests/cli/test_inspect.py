@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from surgeon.cli.layer_groups import stage_of
 from tests.cli.running import document, done
 
 
@@ -38,12 +40,38 @@ def test_the_branch_end_of_each_block_has_a_norm_free_path() -> None:
 
 
 def test_shows_what_is_fused() -> None:
-    outcome = done("inspect", "efficientnet_b0", "--no-pretrained")
+    outcome = done("inspect", "efficientnet_b0", "--no-pretrained", "--all")
     rows = [row for row in outcome.stdout.splitlines() if "BatchNormAct2d" in row]
     assert len(rows) == 49
     assert sum("SiLU" in row for row in rows) == 33  # the 16 linear bottlenecks have no activation
     assert "49 BatchNormAct2d" in outcome.stderr
     assert "weights: random" in outcome.stderr
+
+
+def test_a_summary_by_stage_and_kind() -> None:
+    rows = done("inspect", "efficientnet_b0", "--no-pretrained").stdout.splitlines()
+    assert len(rows) < 20
+    (stage,) = (row for row in rows if "blocks.2 " in row)
+    assert [cell.strip() for cell in stage.split("│")[1:-1]] == [
+        *("blocks.2", "6", "BatchNormAct2d", "40–240", "4 of 6: SiLU", "statistics never updated", "0 of 6"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        ("bn1", "bn1"),
+        ("", ""),
+        ("layer1.0.bn2", "layer1"),
+        ("layer2.0.downsample.1", "layer2"),
+        ("blocks.3.0.bn1", "blocks.3"),
+        ("features.denseblock1.denselayer2.norm1", "features.denseblock1"),
+        ("features.17", "features"),
+        ("stem.bn", "stem"),
+    ],
+)
+def test_what_a_stage_is(name: str, stage: str) -> None:
+    assert stage_of(name) == stage
 
 
 def test_tells_sick_statistics(weights_of: Callable[[str], Path], here: Path) -> None:

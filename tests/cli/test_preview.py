@@ -13,8 +13,11 @@ from surgeon.augment.base import Kind, augments
 from surgeon.commands import preview
 from surgeon.commands.condition_preview import preview_condition
 from surgeon.conditions.base import ask
+from surgeon.core.media import Medium
 from surgeon.report.gallery import CAPTION_SIZE, Gallery, LabelShare, Row, Tile, cut_to_width, draw_gallery
 from tests.cli.running import contents, done, refusal
+
+OF_IMAGES = [name for name in augments if Medium.IMAGE in augments[name].media]
 
 
 def pictures(count: int = 4, input_size: int | None = None) -> preview.Pictures:
@@ -125,12 +128,12 @@ def test_a_single_image_is_not_mixed_and_the_rest_is_drawn(here: Path) -> None:
     done("preview", "all", "--data", "data")
     only = preview.take_pictures(preview.open_training_data("data", None, None, None), 8, 0, None)
     rows = {row.name for row in preview.preview_all(only, "data", 0).rows}
-    assert rows == {"original", *(name for name in augments if augments[name].kind is not Kind.MIX)}
+    assert rows == {"original", *(name for name in OF_IMAGES if augments[name].kind is not Kind.MIX)}
 
 
 def test_all_has_a_row_for_every_augmentation() -> None:
     gallery = preview.preview_all(pictures(3), "digits", 0)
-    assert {row.name for row in gallery.rows} == {"original", "partner", *augments}
+    assert {row.name for row in gallery.rows} == {"original", "partner", *OF_IMAGES}
     assert all(len(row.tiles) == 3 for row in gallery.rows)
 
 

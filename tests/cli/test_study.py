@@ -274,6 +274,14 @@ def test_ray_finishes_the_task_of_a_killed_worker(started: Callable[..., Any]) -
     assert [run["state"] for run in document("study", "show", "out")["runs"]] == ["finished"] * 2
 
 
+@pytest.mark.long
+def test_what_this_machine_cannot_give_is_refused_on_ray() -> None:
+    """Ray would wait for a machine that has it, and say nothing."""
+    pytest.importorskip("ray")
+    said = refusal("study", write(cpus=10_000, memory=1e6), "-o", "out", "--ray", "local")
+    assert "cannot give a run what the study reserves: 10,000 CPUs and 1,000,000 GiB of memory" in said
+
+
 def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert "norm-surgeon[ray]" in refusal("study", write(), "-o", "out", "--ray", "auto")

@@ -12,8 +12,13 @@ from torch import Tensor
 from surgeon.conditions.base import CORRUPTIONS, Asked, Family, ask, conditions
 from surgeon.conditions.groups import FIFTEEN, GROUPS
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 
-OF_IMAGES = [name for name in conditions if name not in GROUPS and not conditions[name].needs_network]
+OF_IMAGES = [
+    name
+    for name in conditions
+    if name not in GROUPS and not conditions[name].needs_network and conditions[name].on is Medium.IMAGE
+]
 CORRUPTING = [name for name in OF_IMAGES if conditions[name].family in CORRUPTIONS]
 
 

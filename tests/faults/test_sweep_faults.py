@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 from collections.abc import Callable
@@ -79,7 +80,9 @@ def test_an_interrupted_sweep_says_so_and_goes_on(tmp_path: Path, uninterrupted:
     outcome = stopped(arguments, folder, signal.SIGINT)
     assert outcome.code == 130
     assert outcome.stdout == ""
-    assert outcome.stderr.splitlines()[-1].startswith("Interrupted")
+    told, command = outcome.stderr.splitlines()[-2:]
+    assert told == f"Interrupted; {folder} has what was measured so far. This goes on:"
+    assert command == shlex.join(["surgeon", *map(str, arguments), "-o", str(folder)])
     assert "Traceback" not in outcome.stderr
     assert set(contents(folder)) == {"journal.jsonl"}
     done(*arguments, "-o", folder)

@@ -71,3 +71,13 @@ def jensen_shannon(several: list[Array]) -> float:
         mean = p.mean(0)
         total += np.mean([sum(_times(a, math.log(a / m)) for a, m in zip(one, mean, strict=True) if a) for one in p])
     return total / len(several[0])
+
+
+def pseudo_labelled(weak: Array, strong: Array, threshold: float) -> float:
+    """FixMatch: 1/n sum of 1(max q >= t) H(argmax q, p), with q of the weak and p of the strong copy."""
+    total = 0.0
+    for one, other in zip(weak, strong, strict=True):
+        q, log_p = np.exp(log_softmax(one)), log_softmax(other)
+        if q.max() >= threshold:
+            total -= log_p[int(q.argmax())]
+    return total / len(weak)

@@ -73,6 +73,7 @@ WRAPPED = {
     "tuple": lambda logits: (logits,),
     "loss first": lambda logits: (logits.mean(), logits),
     "auxiliary head": lambda logits: (logits, logits * 0),
+    "auxiliary head in a dictionary": lambda logits: {"aux": logits * 0, "out": logits},
 }
 
 
@@ -223,6 +224,7 @@ def test_a_setting_whose_scores_are_not_numbers_loses() -> None:
         (lambda output, target: output.nothing, "score= fails: AttributeError"),  # noqa: ARG005
         (lambda output, target: "good", "gives a str that holds no numbers"),  # noqa: ARG005
         (lambda output, target: None, "gives a NoneType that holds no numbers"),  # noqa: ARG005
+        (lambda output, target: output[:, 0] + 1j, "gives a Tensor that holds no numbers"),  # noqa: ARG005
     ],
 )
 def test_scores_that_cannot_be_used_are_told(measure: Callable[..., Any], score: Any, told: str) -> None:
@@ -244,6 +246,26 @@ def test_samples_that_cannot_be_used_are_told(batch: Any, told: str) -> None:
         surgeon.evaluate(network(), [batch], score=regression)
 
 
+@pytest.mark.parametrize("measure", [surgeon.evaluate, surgeon.sweep])
+def test_which_of_two_tensors_are_logits_is_not_guessed(measure: Callable[..., Any]) -> None:
+    """In a dictionary no order tells; features may have as many columns as there are classes."""
+    wrapped = network(lambda logits: {"features": logits * 0, "scores": logits})
+    with pytest.raises(SurgeonError, match=r"several tensors that may be logits: features \(16x3\) and scores"):
+        measure(wrapped, batches(LABELS))
+
+
+class TakesTwo(Network):
+    def forward(self, images: Tensor, sizes: Tensor) -> Any:  # type: ignore[override]
+        return super().forward(images * sizes)
+
+
+@pytest.mark.parametrize("options", [{}, {"score": regression}], ids=["classes", "score"])
+def test_what_a_network_cannot_take_is_a_sentence(options: Any) -> None:
+    told = r"cannot take a batch of 16x2x6x6: .* 'sizes'\. .* needs a module around it"
+    with pytest.raises(SurgeonError, match=told):
+        surgeon.evaluate(network(kind=TakesTwo), batches(LABELS), **options)
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [({"metric": "ece"}, "not by both"), ({"learn": ["per-layer"], "confirm_on": []}, "minimises the cross-entropy")],
@@ -251,3 +273,32 @@ def test_samples_that_cannot_be_used_are_told(batch: Any, told: str) -> None:
 def test_a_score_stands_alone(options: Any, told: str) -> None:
     with pytest.raises(SurgeonError, match=told):
         surgeon.sweep(network(), batches(LABELS), score=regression, **options)
+
+
+class Reader(nn.Module):
+    """Takes the numbers of words, 0 for padding, and says where they end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.conv = nn.Embedding(20, 4, padding_idx=0), nn.Conv1d(4, 6, 3, padding=1)
+        self.norm, self.head = nn.BatchNorm1d(6), nn.Linear(6, OUTPUTS)
+
+    def forward(self, numbers: Tensor) -> Any:
+        with surgeon.padding(numbers == 0):
+            return self.head(self.norm(self.conv(self.words(numbers).mT)).relu().amax(-1))
+
+
+WORDS = torch.randint(1, 20, (SAMPLES, 9), generator=GENERATOR).masked_fill(torch.arange(9) > 6, 0)
+
+
+def test_networks_of_words_are_rewritten_measured_and_swept() -> None:
+    torch.manual_seed(0)
+    loader = [(WORDS[at : at + 16], LABELS[at : at + 16]) for at in range(0, SAMPLES, 16)]
+    plain = Reader().eval()
+    model = surgeon.convert(plain, "crossnorm:site=norm,p=1", "selfnorm:site=norm", inputs=(WORDS[:2],))
+    assert surgeon.evaluate(model, loader).accuracy == surgeon.evaluate(plain, loader).accuracy
+    assert isinstance(surgeon.sweep(model, loader, alphas=[0, 0.2]), Sweep)
+    assert surgeon.recalibrate(model, loader).images == SAMPLES
+    before = [buffer.clone() for buffer in model.buffers()]
+    model.train()(WORDS[:8]).sum().backward()
+    assert not all(torch.equal(*pair) for pair in zip(before, model.buffers(), strict=True))

@@ -83,7 +83,8 @@ def test_forms_of_the_same_batch_give_the_same_figures(batch: Any) -> None:
         ((IMAGES, {"boxes": IMAGES, "labels": LABELS}), "these are a dict"),
         ((IMAGES, torch.ones(6, 3)), r"shape 6x3. Several labels per image are measured with score="),
         ((IMAGES, LABELS[:, None]), r"shape 6x1. Drop the second dimension: labels\[:, 0\]"),
-        ((IMAGES, torch.zeros(6, 8, 8, dtype=torch.long)), "shape 6x8x8. Masks and boxes are measured with score="),
+        ((IMAGES, torch.zeros(6, 8, 8)), "shape 6x8x8. Masks are whole numbers"),
+        ((IMAGES, torch.zeros(6, 8, 8, dtype=torch.long)), "not with scores of every class for each pixel"),
         ((IMAGES, LABELS.float()), r"these are float32. Convert them with labels.long\(\)"),
         ((IMAGES, LABELS.numpy().astype(float)), "these are float64"),
         ((IMAGES, [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]), "a list of float"),
@@ -186,6 +187,12 @@ def test_what_is_no_network_is_told(measure: Callable[..., Any], model: Any) -> 
         measure(model, [(IMAGES, LABELS)])
 
 
-def test_errors_of_the_network_itself_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match="expected input"):
+def test_images_that_the_network_cannot_take_are_told_with_what_it_says_of_them() -> None:
+    with pytest.raises(SurgeonError, match=r"cannot take a batch of .*: .*expected input") as refused:
         surgeon.evaluate(network(), [(IMAGES[:, :1], LABELS)])
+    assert isinstance(refused.value.__cause__, RuntimeError)
+
+
+def test_other_errors_of_the_network_itself_stay_what_they_are() -> None:
+    with pytest.raises(KeyError):
+        surgeon.evaluate(network(lambda logits: {}[len(logits)]), [(IMAGES, LABELS)])

@@ -16,6 +16,7 @@ from surgeon.models.history import (
     Exported,
     Figures,
     History,
+    Renamed,
     Saved,
     Step,
 )
@@ -111,7 +112,9 @@ def test_all_data_that_were_trained_on() -> None:
     assert training_data((Saved(), on_test_images())) == ()
 
 
-@pytest.mark.parametrize("step", [temperature(), swept(stored=False), converted(0.0), Exported(target="timm")])
+@pytest.mark.parametrize(
+    "step", [temperature(), swept(stored=False), converted(0.0), Renamed(), Exported(target="timm")]
+)
 def test_a_test_figure_holds_while_the_classes_stay(step: Step) -> None:
     assert last_test((fine_tuned(), on_test_images(), step)) == on_test_images()
 
@@ -168,6 +171,11 @@ def test_what_data_are_called(spec: str, expected: tuple[str, DataKind, str | No
             "It was stored because of --force. Half of the test images choose.",
         ),
         (on_test_images(), "Test: 93.21% of 10,000 images, views flip."),
+        (
+            Renamed(rules=(r"stage_(\d)=layer\1",), layers={"stem": "conv1"}, checked=18, norms=19),
+            r"Tensors of the weights file renamed by stage_(\d)=layer\1. 1 layer of the weights file matched by order "
+            "and shape. Stored means agree with what reaches the layer in 18 of 19 BatchNorm layers.",
+        ),
         (Exported(target="onnx", folded=1), "Exported to onnx, with 1 BatchNorm layer folded into convolutions."),
     ],
 )

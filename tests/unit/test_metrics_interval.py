@@ -31,7 +31,7 @@ from surgeon.metrics import (
 from surgeon.metrics.calibration import expected_calibration_error
 from tests.helpers import randn
 
-BY_GROUPS = [name for name in metrics if metrics[name].per_image is None]
+BY_GROUPS = [name for name in metrics if metrics[name].per_image is None and not metrics[name].only_masks]
 
 
 def two_networks(images: int, seed: int, sharpness: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:

@@ -312,5 +312,5 @@ def test_metrics_are_listed_without_torch() -> None:
         "print(*[n for n in metrics if metrics[n].summary]); print('torch' in sys.modules, 'scipy' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    names = "accuracy aurra cross-entropy ece mad rms scaled-cross-entropy soft-f1 top5"
+    names = "accuracy aurra cross-entropy ece iou mad rms scaled-cross-entropy soft-f1 top5"
     assert answer.splitlines() == [names, "False False"]

@@ -14,8 +14,6 @@ from surgeon.models.sources import LoadedModel, Preprocessing
 from surgeon.results import Combination, Gain, Member
 from surgeon.surgery.apply import current_plan
 
-COMPARED = ("accuracy", "cross-entropy", "scaled-cross-entropy")
-
 Combined = tuple[str, Sequence[str], int, Scores]
 """A name, the members in it, how many networks an image goes through, and its scores."""
 
@@ -41,7 +39,7 @@ def compare_all(
     if all(member.metrics.value(metric_name) is None for member in found):
         raise SurgeonError(f"{metric_name!r} has no value on these images.", "Choose another --metric.")
     best = max(range(len(found)), key=lambda number: metric.merit(found[number].metrics))
-    shown = [metrics[name] for name in dict.fromkeys((*COMPARED, metric_name))]
+    shown = [metrics[name] for name in dict.fromkeys((*scores[0].compared, metric_name))]
     combinations = tuple(
         Combination(
             name=name,
@@ -49,11 +47,16 @@ def compare_all(
             passes=passes,
             metrics=summarise(own),
             over_best=tuple(gain_over(scores[best], own, one) for one in shown),
-            over_mean=tuple(gain_over_mean(scores, own, one) for one in shown if one.per_image is not None),
+            over_mean=tuple(gain_over_mean(scores, own, one) for one in shown if _is_mean(one, own)),
         )
         for name, names, passes, own in combined
     )
     return found, found[best].name, combinations
+
+
+def _is_mean(metric: Metric, scores: Scores) -> bool:
+    """Whether it is a mean over images, of such images."""
+    return metric.of(scores.images()).per_image is not None
 
 
 def gain_over_mean(members: Sequence[Scores], candidate: Scores, metric: Metric) -> Gain:
@@ -74,7 +77,7 @@ def gain_over_mean(members: Sequence[Scores], candidate: Scores, metric: Metric)
 
 def disagreement_of(members: Sequence[Scores]) -> tuple[tuple[float, ...], ...]:
     """The share of images on which each two members predict different classes."""
-    predicted = [scores.images().predicted for scores in members]
+    predicted = [scores.images().answers()[0] for scores in members]
     return tuple(tuple(float((ours != theirs).mean()) for theirs in predicted) for ours in predicted)
 
 

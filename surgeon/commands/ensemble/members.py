@@ -50,4 +50,7 @@ def check_same_classes(members: Sequence[LoadedModel]) -> None:
 def _outputs(member: LoadedModel) -> int | None:
     """How many numbers a network gives for an image; None if it is not known what images it takes."""
     inputs = example_inputs(member.origin, examples=1)
-    return None if inputs is None else evaluate_once(member.model, inputs)[0].shape[-1]
+    if inputs is None:
+        return None
+    answer = evaluate_once(member.model, inputs)[0]
+    return answer.shape[1 if answer.dim() == 4 else -1]  # of masks, the classes come before the pixels

@@ -24,7 +24,7 @@ from surgeon.data.loaders import Batch, Batches
 from surgeon.data.named_splits import WHOLE, MissingSplitError
 from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.engine import measure
-from surgeon.measuring.keeping import Logits, only_scores
+from surgeon.measuring.keeping import Logits
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, open_images, prepare
 from surgeon.measuring.variants import Average, Variant
 from surgeon.metrics import metrics
@@ -46,7 +46,8 @@ class EnsembleRequest:
     """Which images, whether to choose among the members, and whether to average their weights too."""
 
     inference: InferenceRequest
-    metric: str = "accuracy"
+    metric: str | None = None
+    """None is what the problem is usually judged by."""
     greedy: bool = False
     choose_split: str | None = None
     soup: bool = False
@@ -68,6 +69,9 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     everyone = [str(number) for number in range(len(members))]
     names = {key: member.name for key, member in zip(everyone, members, strict=True)}
     networks = {key: prepare(member, request.inference, images) for key, member in zip(everyone, members, strict=True)}
+    request = replace(request, metric=request.metric or networks[everyone[0]].problem.default_metric)
+    assert request.metric is not None
+    _check_masks(list(networks.values()), request)
     first, together = networks[everyone[0]], partial(measure, processes=processes, progress=progress)
 
     groups, choice = {EVERYONE: everyone}, None
@@ -91,7 +95,7 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     measured = together(
         _variants(networks),
         _batches(networks, reported),
-        only_scores,
+        first.problem.keep,
         averages={name: Average(group, request.inference.merge) for name, group in groups.items()},
         doing=f"predicting with {len(members)}",
     )
@@ -130,6 +134,20 @@ def run_ensemble(members: Sequence[LoadedModel], request: EnsembleRequest, progr
     )
     result = result.model_copy(update={"summary": in_sentences(result)})
     return processes.only_first(lambda: _write(result, soup, averaged, request)) or result
+
+
+def _check_masks(networks: Sequence[PreparedNetwork], request: EnsembleRequest) -> None:
+    """Refuse what cannot be done with masks."""
+    assert request.metric is not None
+    masks = networks[0].image_set.masks is not None
+    if not metrics[request.metric].applies_to_masks(masks):
+        raise SurgeonError(f"--metric {request.metric} has no value for {networks[0].problem.name}.")
+    if masks and request.greedy:
+        raise SurgeonError("--greedy keeps all logits, and those of masks are too many.", "Leave it out.")
+    if masks and len({network.preprocessing.input_size for network in networks}) > 1:
+        raise SurgeonError(
+            "Masks of networks with different input sizes cannot be averaged.", "Give all the same with --input-size."
+        )
 
 
 def _variants(networks: Mapping[str, PreparedNetwork]) -> dict[str, Variant]:

@@ -15,7 +15,10 @@ from surgeon.surgery.temperature import temperature_of
 
 
 class Description(BaseModel):
-    """Images are float32 in [0, 1], minus the mean and divided by the std of `preprocessing`."""
+    """Images are float32 in [0, 1], minus the mean and divided by the std of `preprocessing`.
+
+    Where `preprocessing` has `sound`, they are the log-mel spectrograms that it describes, not from 0 to 1.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 

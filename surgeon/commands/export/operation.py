@@ -20,6 +20,7 @@ from surgeon.commands.export.torch_export import TORCH_EXPORT
 from surgeon.commands.export.tracing import trace
 from surgeon.core.atomic import check_destination, check_new_files, staged
 from surgeon.core.errors import ExitCode, SurgeonError
+from surgeon.data.check import check_medium
 from surgeon.data.loaders import batches
 from surgeon.layers.running import flatten
 from surgeon.measuring.preparation import InferenceRequest, open_images
@@ -144,6 +145,7 @@ def _real_images(loaded: LoadedModel, data: str, split: str | None) -> ProbeImag
         raise SurgeonError(f"It is not known what images {loaded.name} expects.", "Leave --data out.")
     number = max(REAL_BATCH_SIZES)
     image_set = open_images(InferenceRequest(data=data, split=split, limit=number))
+    check_medium(image_set, preprocessing, loaded.name)
     (batch,) = batches(image_set, preprocessing, number)
     return ProbeImages.of(batch.images.contiguous(), REAL_BATCH_SIZES)
 

@@ -35,7 +35,10 @@ def finetune(
     output: str | Path,
     recipe: str | None = None,
     *,
+    unlabelled: str | Path | None = None,
     weights: str | Path | None = None,
+    rename: Sequence[str] = (),
+    match: str | None = None,
     pretrained: bool = True,
     resume: bool = False,
     overwrite: bool = False,
@@ -56,7 +59,10 @@ def finetune(
         data: Images to train on, as the command takes them.
         output: The folder of the run.
         recipe: A file, or the name of a recipe.
+        unlabelled: Images to learn from without their labels; `same`: the training images, all of them.
         weights: A file of local weights.
+        rename: `PATTERN=REPLACEMENT`, regular expressions that turn the names in the file into the network's.
+        match: `"shapes"` matches the layers of the file by order and shape.
         pretrained: Start from pretrained weights, not from random ones.
         resume: Go on with the run in `output`.
         overwrite: Replace the run in `output`.
@@ -88,6 +94,7 @@ def finetune(
         inference=InferenceRequest(data=str(data), workers=workers, limit=limit, skip_bad=skip_bad, device=device),
         recipe=load_recipe(recipe, changes),
         output=Path(output),
+        unlabelled=None if unlabelled is None else str(unlabelled),
         resume=resume,
         overwrite=overwrite,
         track=track,
@@ -97,7 +104,7 @@ def finetune(
     )
     file = Path(weights) if weights is not None else None
     return run_finetuning(
-        lambda: checkpoint.open_model(str(model), weights=file, pretrained=pretrained),
+        lambda: checkpoint.open_model(str(model), weights=file, pretrained=pretrained, rename=rename, match=match),
         request,
         _Nobody(),
         say_nothing,

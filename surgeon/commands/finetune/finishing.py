@@ -47,7 +47,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     rewrites = current_plan(run.loaded.model).summary()
     changed = [f"Rewrites as trained: {before}; as saved: {rewrites}."] if before != rewrites else []
     untrained = [run.untrained_branch] if run.untrained_branch else []
-    sentences = [*run.changes, *untrained, *sentences, *changed]
+    sentences = [*run.remarks, *run.changes, *untrained, *sentences, *changed]
     tested = run_test(run, trained, progress)
     test = tested.final if tested is not None else None
     steps = [tested.as_step(run)] if tested is not None else []
@@ -61,6 +61,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         rewrites=rewrites,
         data=run.request.inference.data,
         classes=run.classes,
+        classes_text=run.splits.train.about_masks,
         train_images=len(run.splits.train),
         validation_images=len(run.splits.validation),
         test_images=len(run.splits.test) if run.splits.test is not None else 0,
@@ -68,6 +69,9 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         bad_validation_images=run.unreadable_validation() if validation.images < len(run.splits.validation) else (),
         bad_test_images=tested.bad_images if tested is not None else (),
         held_back=run.splits.held_back,
+        unlabelled=run.request.unlabelled,
+        unlabelled_images=len(run.unlabelled.images) if run.unlabelled is not None else 0,
+        unlabelled_left_out=run.unlabelled.left_out if run.unlabelled is not None else 0,
         preprocessing=run.preprocessing,
         recipe=run.recipe.model_dump(mode="json"),
         decided=run.decided,
@@ -118,7 +122,7 @@ def _choose_settings(run: Run, progress: Progress) -> tuple[list[str], list[str]
             inference=run.request.inference,
             values=of_axis,
             axis=axis,
-            metric=run.recipe.sweep_metric,
+            metric=run.recipe.sweep_metric or run.problem.default_metric,
             force=run.request.force,
             under=run.request.under,
             max_clean_loss=run.request.max_clean_loss,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from surgeon.commands.finetune.finishing import finish
 from surgeon.commands.finetune.request import FinetuneRequest, check_run
 from surgeon.commands.finetune.run import Run
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import Interrupted, SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.core.reading import read_bounded
@@ -23,6 +24,7 @@ from surgeon.training.loop import Watcher
 from surgeon.training.splits import open_splits
 from surgeon.training.state import STATE
 from surgeon.training.tracking import tracking
+from surgeon.training.unlabelled import fitting_unlabelled, open_unlabelled
 
 MOST_RESULT_BYTES = 1 << 28
 
@@ -52,9 +54,13 @@ def run_finetuning(
 
 def plan_run(open_network: Callable[[], LoadedModel], request: FinetuneRequest) -> Run:
     """A network and images that fit each other and the recipe; nothing is written yet."""
+    request = replace(request, recipe=fitting_unlabelled(request.recipe, request.unlabelled))
     check_run(request)
     splits = open_splits(request.inference, request.recipe.train_images)
-    return Run(request, Processes.launched(), splits, open_network())
+    unlabelled = None
+    if request.unlabelled is not None:
+        unlabelled = open_unlabelled(request.unlabelled, request.inference, splits, request.recipe)
+    return Run(request, Processes.launched(), splits, open_network(), unlabelled)
 
 
 def _finished(path: Path) -> FineTuning:
@@ -80,4 +86,4 @@ def _stopping_well(run: Run) -> Iterator[None]:
     except KeyboardInterrupt:
         if not (run.folder / STATE).is_file():
             raise
-        raise KeyboardInterrupt(f"{run.folder} has the state, and the same command with --resume goes on.") from None
+        raise Interrupted(f"{run.folder} has the state of the run", "--resume") from None

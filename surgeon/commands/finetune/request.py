@@ -30,6 +30,8 @@ class FinetuneRequest:
     inference: InferenceRequest
     recipe: Recipe
     output: Path
+    unlabelled: str | None = None
+    """Images without labels to learn from as well: a DATA of the command line, or `same`."""
     resume: bool = False
     overwrite: bool = False
     track: str | None = None
@@ -47,6 +49,11 @@ def check_run(request: FinetuneRequest) -> None:
     check_tracker(request.track)
     if request.resume and request.overwrite:
         raise SurgeonError("--resume goes on with a run and --overwrite begins afresh: pass one of them.")
+    if not (request.resume or request.overwrite) and (folder / RUN).is_file() and not (folder / RESULT).is_file():
+        raise SurgeonError(
+            f"{folder} holds an unfinished run.",
+            "--resume (in Python resume=True) goes on with it, --overwrite begins afresh.",
+        )
     if not request.resume:
         check_destination(folder, request.overwrite)
     elif not (folder / RUN).is_file():
@@ -75,7 +82,7 @@ def goes_on_with(folder: Path, recipe: Recipe) -> SettledRecipe:
 def other_keys(folder: Path, recipe: Recipe) -> list[str]:
     """The keys in which a recipe is not that of the run in a folder, and ought to be; the run decides open ones."""
     stored = begun_with(folder)
-    left_alone = [key for key in (*OPEN, "input_size") if getattr(recipe, key) is None]
+    left_alone = [key for key in (*OPEN, "input_size", "sweep_metric") if getattr(recipe, key) is None]
     left_alone += () if (folder / RESULT).is_file() else MAY_CHANGE
     if stored.augment[len(stored.augment) - len(recipe.augment) :] == recipe.augment:  # after a crop that was decided
         left_alone.append("augment")

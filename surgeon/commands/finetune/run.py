@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from surgeon import checkpoint
+from surgeon.commands.finetune.batch import batch_for, check_division
 from surgeon.commands.finetune.request import (
     CHECKPOINT,
     LOGITS,
@@ -29,24 +30,27 @@ from surgeon.commands.finetune.request import (
 from surgeon.core.atomic import staged
 from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count
+from surgeon.core.media import Medium
 from surgeon.core.processes import Processes
 from surgeon.core.reading import parse_json, read_bounded
+from surgeon.data.images import ImageSet
 from surgeon.data.loaders import Batches, batches, usable_cores
 from surgeon.losses.base import ask
 from surgeon.measuring.choosing import VALIDATION
 from surgeon.measuring.engine import measure
-from surgeon.measuring.inference import InferenceSettings, images_at_once
-from surgeon.measuring.keeping import only_scores
+from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Metrics, summarise
-from surgeon.models.history import FineTuned, Snapshot
+from surgeon.models.history import FineTuned, Images, Snapshot
 from surgeon.models.sources import LoadedModel
+from surgeon.problems import problem_of
 from surgeon.report.folder import PAGE, RESULT
-from surgeon.results.steps import data_set, figures_of
+from surgeon.results.steps import data_set, figures_of, images_of
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
 from surgeon.training.copies import plan_copies
-from surgeon.training.defaults import Situation, default_batch, settle
+from surgeon.training.defaults import Situation, settle
+from surgeon.training.feeding import Feed
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.objective import Objective
 from surgeon.training.recipe import Recipe, as_yaml
@@ -54,50 +58,55 @@ from surgeon.training.schedule import Rates, Schedule, make_optimizer
 from surgeon.training.splits import Splits, check_training_images
 from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
+from surgeon.training.unlabelled import SAME, Unlabelled
 
-MOST_RUN_BYTES = 1 << 20
 DECIDED = "decided"
 """In the record of a run: the keys that its recipe had left open, and what they were decided by."""
+LARGEST_TRAINED = 256
+"""Of the shorter side of images with masks, unless somebody says otherwise: larger ones take hours without a GPU."""
+MOST_RUN_BYTES = 1 << 20
+SUMMED = "The network took images; its first convolution now takes spectrograms: its filters were summed over colours."
 
 
 class Run:
     """A network and images that fit each other, and the folder in which the run lives."""
 
-    def __init__(self, request: FinetuneRequest, processes: Processes, splits: Splits, loaded: LoadedModel) -> None:
+    def __init__(
+        self,
+        request: FinetuneRequest,
+        processes: Processes,
+        splits: Splits,
+        loaded: LoadedModel,
+        unlabelled: Unlabelled | None = None,
+    ) -> None:
         self.request, self.folder = request, request.output
         self.processes = processes
         self.splits = splits
+        self.unlabelled = unlabelled
         self.device = pick_device(request.inference.device)
         asked = goes_on_with(self.folder, request.recipe) if request.resume else request.recipe
         self.precision = usable_precision(Precision(asked.precision), self.device)
+        self.problem = problem_of(loaded.origin, splits.train, request.inference.problem)
         trained = not network.is_untrained(loaded)
-        self.batch_size = asked.batch_size or default_batch(len(splits.train), trained)
+        self.batch_size = asked.batch_size or batch_for(splits.train, trained)
         check_training_images(splits.train, self.batch_size, request.inference.limit)
-        _check_division(self.batch_size, processes.count, asked)
+        check_division(self.batch_size, processes.count, asked)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
-        self.loaded = network.fit_to_classes(loaded, len(splits.train.class_names), asked.seed_of_weights)
+        self.loaded = network.fit_to_data(loaded, splits.train, asked.seed_of_weights, self.problem)
         self.preprocessing = replace(request.inference.images, input_size=asked.input_size).applied_to(
-            loaded.origin.preprocessing, loaded.name
+            self.loaded.origin.preprocessing, loaded.name, self.problem, splits.train, LARGEST_TRAINED
         )
+        self.hears_first = self.loaded.medium is not loaded.medium
         names = splits.train.class_names if splits.train.names_known else None
         network.with_base(self.loaded, self.base_sha256)
         network.with_images(self.loaded, self.preprocessing, names)
-        if asked.input_size is not None:
+        if asked.input_size is not None or self.hears_first:
             network.check_input_size(self.loaded)
         network.apply_rewrites(self.loaded, asked)
+        self.problem.check_network(self.loaded)
         network.check_examples(self.loaded.model, self.batch_size // processes.count // asked.accumulate)
-        situation = Situation(
-            images=len(splits.train),
-            classes=self.classes,
-            preprocessing=self.preprocessing,
-            trained=trained,
-            new_head=self.loaded is not loaded,
-            residual=asked.norm_weight_decay is None and network.has_residual_path(self.loaded),
-            plain_norms=network.has_plain_batch_norm(self.loaded.model),
-            branch_augments=network.branch_augments(self.loaded.model),
-        )
-        settled = settle(asked, situation)
+        settled = settle(asked, self._situation(trained, new_head=self.loaded is not loaded))
         self.recipe = settled.recipe
         self.decided = self._stored().get(DECIDED, {}) if request.resume else settled.reasons
         if trained:
@@ -105,14 +114,51 @@ class Run:
         if self.recipe.one_bit is not None:
             network.change_one_bit(self.loaded.model, self.recipe.one_bit)
         network.choose_what_learns(self.loaded.model, self.recipe)
-        self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches)
+        masks = splits.train.masks is not None
+        self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches, masks=masks)
+        self.feed = Feed(
+            splits.train,
+            self.batch_size,
+            self.recipe,
+            unlabelled,
+            processes,
+            self._workers,
+            request.inference.skip_bad,
+        )
+        self.feed.check()
+
+    def _situation(self, trained: bool, new_head: bool) -> Situation:
+        return Situation(
+            images=len(self.splits.train),
+            classes=self.classes,
+            preprocessing=self.preprocessing,
+            trained=trained,
+            new_head=new_head,
+            residual=network.has_residual_path(self.loaded),
+            plain_norms=network.has_plain_batch_norm(self.loaded.model),
+            whole_pictures=self.splits.train.masks is None and self.medium is Medium.IMAGE,
+            branch_augments=network.branch_augments(self.loaded.model),
+            batch_size=self.batch_size,
+            input_size=self.problem.side(self.preprocessing),
+            metric=self.problem.default_metric,
+        )
+
+    @property
+    def _learned_from(self) -> tuple[ImageSet, ...]:
+        also = () if self.unlabelled is None else (self.unlabelled.images,)
+        return (self.splits.train, self.splits.validation, *also)
+
+    @property
+    def medium(self) -> Medium:
+        """What it learns from."""
+        return self.splits.train.medium
 
     @property
     def _identity(self) -> dict[str, Any]:
         return {
             "model": self.name,
             "weights": self.base_sha256,
-            "data": [self.splits.train.fingerprint, self.splits.validation.fingerprint],
+            "data": [images.fingerprint for images in self._learned_from],
             "number of processes": self.processes.count,
         }
 
@@ -175,16 +221,13 @@ class Run:
             model=model,
             objective=Objective(model, ask(recipe.loss), self.copies, self.classes),
             optimizer=optimizer,
-            schedule=Schedule(optimizer, recipe, self.steps_per_epoch * recipe.epochs),
+            schedule=Schedule(optimizer, recipe, self.feed.steps_per_epoch * recipe.epochs),
             rates=Rates(optimizer, network.head_parameters(model)),
             accelerator=_accelerator(self.device, self.precision, self.request, self._leaves_parameters_out),
             processes=self.processes,
             recipe=recipe,
-            train=self.splits.train,
+            feed=self.feed,
             preprocessing=self.preprocessing,
-            batch_size=self.batch_size,
-            workers=self._workers,
-            skip_bad=self.request.inference.skip_bad,
             folder=self.folder,
             validate=self.validate,
             snapshot=self._snapshot,
@@ -195,10 +238,6 @@ class Run:
         )
 
     @property
-    def steps_per_epoch(self) -> int:
-        return len(self.splits.train) // self.batch_size
-
-    @property
     def untrained_branch(self) -> str:
         """That the auxiliary branch takes no part, if it does not."""
         if not self.has_branches or self.copies.branches:
@@ -206,14 +245,24 @@ class Run:
         return "The auxiliary branch is not trained, because no term of the loss looks at copies that take it."
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What became of the training samples on their way into the network, and of the network for their sake."""
+        adapted = self.hears_first and self.base.origin != "random"
+        unlabelled = () if self.unlabelled is None else (self.unlabelled.sentence,)
+        return ((SUMMED,) if adapted else ()) + self.splits.train.remarks(self.preprocessing) + unlabelled
+
+    @property
     def outlook(self) -> str:
         """What the run would do, in a few sentences."""
         learning = sum(p.numel() for p in self.loaded.model.parameters() if p.requires_grad)
         test = "no" if self.splits.test is None else f"{len(self.splits.test):,}"
+        size = "x".join(map(str, self.preprocessing.input_size[1:]))
+        masks = f" Segmentation at {size} pixels." if self.splits.train.masks is not None else ""
         return (
-            f"{count(self.recipe.epochs, 'epoch')} of {count(self.steps_per_epoch, 'step')}, "
+            f"{count(self.recipe.epochs, 'epoch')} of {count(self.feed.steps_per_epoch, 'step')}, "
             f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} training, "
-            f"{len(self.splits.validation):,} validation and {test} test images. {self.untrained_branch}"
+            f"{len(self.splits.validation):,} validation and {test} test {self.medium.noun}s.{masks} "
+            f"{' '.join((*self.remarks, self.untrained_branch))}"
         ).rstrip()
 
     @property
@@ -236,7 +285,8 @@ class Run:
 
     def _validation_batches(self, skip_bad: bool) -> Batches:
         images, workers = self.splits.validation, self.request.inference.workers
-        return batches(images, self.preprocessing, images_at_once(self.preprocessing.input_size), workers, skip_bad)
+        at_once = self.problem.images_at_once(self.preprocessing.input_size)
+        return batches(images, self.preprocessing, at_once, workers, skip_bad, transform=self.problem.transform)
 
     def unreadable_validation(self) -> tuple[str, ...]:
         """The validation images that are left out; a resumed run may not have met them itself."""
@@ -246,10 +296,10 @@ class Run:
 
     def validate(self, model: nn.Module) -> Metrics:
         """Measure a network on the validation images."""
-        variant = Variant(model, InferenceSettings(self.device, self.precision))
+        variant = Variant(model, InferenceSettings(self.device, self.precision, problem=self.problem))
         samples = self._validation_batches(self.request.inference.skip_bad)
         return summarise(
-            measure({VALIDATION: variant}, samples, only_scores, processes=self.processes).kept[VALIDATION]
+            measure({VALIDATION: variant}, samples, self.problem.keep, processes=self.processes).kept[VALIDATION]
         )
 
     def _snapshot(self, model: nn.Module, number: int) -> None:
@@ -266,22 +316,20 @@ class Run:
             validation_images=len(self.splits.validation),
             test_images=len(self.splits.test) if self.splits.test is not None else 0,
             held_back=self.splits.held_back,
+            unlabelled=self._unlabelled_images,
             recipe=self.recipe.model_dump(mode="json"),
             changes=self.changes,
             snapshot=snapshot,
             validation=figures_of(validation) if validation is not None else None,
         )
 
-
-def _check_division(batch_size: int, processes: int, recipe: Recipe) -> None:
-    parts = processes * recipe.accumulate
-    if batch_size % parts:
-        raise SurgeonError(
-            f"A batch of {batch_size} cannot be cut into {parts} equal parts ({processes} x {recipe.accumulate}).",
-            f"Choose a batch size that is a multiple of {parts}.",
-        )
-    if batch_size // parts < 2:
-        raise SurgeonError(f"A batch of {batch_size} leaves one image for each of {parts} parts.", "Use more images.")
+    @property
+    def _unlabelled_images(self) -> Images | None:
+        if self.unlabelled is None:
+            return None
+        given, images = self.request.unlabelled, self.unlabelled.images
+        name = self.request.inference.data if given in (None, SAME) else given
+        return images_of(name, images.split, len(images))
 
 
 def _average_of(model: nn.Module, recipe: Recipe) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import nn
 
@@ -77,13 +78,15 @@ def run_test(run: Run, trained: nn.Module | None, progress: Progress) -> TestFig
     measured = measure(
         {name: network.variant for name, network in networks.items()},
         batches_for(list(networks.values()), images),
-        lambda name: ScoresAndLogits(logits=Logits() if name == final else None),
+        lambda name: ScoresAndLogits(
+            run.problem.scores(), Logits() if name == final and images.masks is None else None
+        ),
         processes=run.processes,
         progress=progress,
         doing="testing",
     )
     logits = measured.kept[final].logits
-    assert logits is not None
-    run.processes.only_first(lambda: write_logits(logits, run.folder / LOGITS))
+    if logits is not None:  # those of masks are too many
+        run.processes.only_first(partial(write_logits, logits, run.folder / LOGITS))
     metrics = {name: summarise(kept.scores) for name, kept in measured.kept.items()}
     return TestFigures(metrics, run.recipe.tta, images.split, tuple(measured.bad))

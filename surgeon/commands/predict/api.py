@@ -28,16 +28,19 @@ def predict(
     top: int = 5,
     *,
     tta: str | None = None,
+    output: str | Path | None = None,
 ) -> Prediction:
-    """The most probable classes of images, with the preprocessing that the network states.
+    """The most probable classes of images, or masks as files, with the preprocessing that the network states.
 
     The network itself is left as it is; its alpha, branches and temperature are those that it has.
 
     Args:
         model: A classifier that surgeon has opened, or one of timm's; what images others expect is not known.
-        images: Paths of image files or of folders, PIL images, or a list of them.
+        images: Paths of image files or of folders, PIL images, or a list of them; for a network that takes sound,
+            paths of clips or of folders.
         top: How many classes to tell of each image.
         tta: Test-time views, as after `--tta`.
+        output: A new folder for the masks of a network that segments; default: `masks`.
 
     Examples:
         >>> found = surgeon.predict(surgeon.load("out/resnet18"), ["cat.jpg", "holiday"])
@@ -45,7 +48,6 @@ def predict(
     """
     if top < 1:
         raise SurgeonError(f"top cannot be {top}.", "Ask for one class or more.")
-    given = from_python(images)
     network = copy.deepcopy(unwrapped(checked_network(model)))
     loaded = LoadedModel(type(network).__name__, network, origin_of(network))
     if loaded.origin.preprocessing is None:
@@ -53,5 +55,6 @@ def predict(
             f"It is not known what images a {loaded.name} expects.",
             "Prepare them yourself, and call the network: model(images).softmax(1).",
         )
+    given = from_python(images, loaded.medium)
     request = InferenceRequest(data=NAME, labelled=False, tta=tta, device=str(InferenceSettings.of(network).device))
-    return run_prediction(loaded, given, request, say_nothing, top=top)
+    return run_prediction(loaded, given, request, say_nothing, top=top, folder=None if output is None else Path(output))

@@ -15,20 +15,25 @@ from PIL import Image
 from torch import Tensor
 
 from surgeon.commands.predict.files import as_image_set
-from surgeon.core.atomic import staged
+from surgeon.commands.predict.masks import write_masks
+from surgeon.core.atomic import check_destination, staged
+from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.measuring.engine import measure
-from surgeon.measuring.preparation import InferenceRequest, prepare
+from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, prepare
 from surgeon.models.class_names import output_names
 from surgeon.models.sources import LoadedModel
+from surgeon.problems import CLASSIFICATION
 from surgeon.results.prediction import ClassProbability, PredictedImage, Prediction
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.branches import prediction_by
 from surgeon.surgery.temperature import temperature_of
 
 PREDICTED = "predicted"
+MASKS = "masks"
+"""Where masks go if nobody says."""
 COLUMNS = ("image", "rank", "class", "output", "probability")
 
 
@@ -72,6 +77,7 @@ def run_prediction(
     *,
     top: int = 5,
     csv_file: Path | None = None,
+    folder: Path | None = None,
 ) -> Prediction:
     """Predict images in the order given; alpha, branches and temperature are those that the network has.
 
@@ -82,11 +88,16 @@ def run_prediction(
         progress: Told how many images are done.
         top: How many classes to tell of each image.
         csv_file: Where to write them as a table.
+        folder: Where masks go, if the network segments.
     """
     start = time.perf_counter()
     processes = Processes.launched()
-    image_set = as_image_set(images)
+    image_set = as_image_set(images, loaded.medium)
     prepared = prepare(loaded, request, image_set)
+    if prepared.problem is not CLASSIFICATION:
+        return _masks(loaded, prepared, folder, processes, progress, start, csv_file)
+    if folder is not None:
+        raise SurgeonError(f"-o is for masks, and {loaded.name} classifies images.", "Leave it out, or use --csv.")
     measured = measure(
         {PREDICTED: prepared.variant},
         prepared.batches(),
@@ -123,6 +134,7 @@ def run_prediction(
         views=prepared.view_count,
         images=tuple(predicted.values()),
         bad_images=tuple(_reason(image_set, index) for index in range(len(image_set)) if index not in predicted),
+        remarks=prepared.remarks,
         seconds=time.perf_counter() - start,
         csv_file=None if csv_file is None else str(csv_file),
     )
@@ -131,13 +143,50 @@ def run_prediction(
     return result
 
 
+def _masks(
+    loaded: LoadedModel,
+    prepared: PreparedNetwork,
+    folder: Path | None,
+    processes: Processes,
+    progress: Progress,
+    start: float,
+    csv_file: Path | None,
+) -> Prediction:
+    """The masks of a network that segments, written into a folder."""
+    if csv_file is not None:
+        raise SurgeonError("--csv lists classes of images, and this network predicts masks.", "Leave it out.")
+    if folder is None:
+        folder = Path(MASKS)
+        check_destination(folder, overwrite=False)
+    named = output_names(loaded, prepared.classes)
+    found = write_masks(prepared, named.names, folder, processes, progress)
+    images = prepared.image_set
+    return Prediction(
+        model=loaded.name,
+        rewrites=current_plan(prepared.model).summary(),
+        prediction_by=prediction_by(prepared.model),
+        temperature=temperature_of(prepared.model),
+        outputs=prepared.classes,
+        class_names_from=named.source,
+        preprocessing=prepared.preprocessing,
+        device=str(prepared.device),
+        precision=prepared.precision,
+        tta=prepared.request.tta,
+        views=prepared.view_count,
+        images=(),
+        masks=tuple(found.values()),
+        bad_images=tuple(_reason(images, index) for index in range(len(images)) if index not in found),
+        seconds=time.perf_counter() - start,
+    )
+
+
 def _reason(image_set: ImageSet, index: int) -> str:
     """Why an image could not be read, by trying once more."""
     try:
         image_set.image(index)
     except UnreadableImageError as error:
         return error.message
-    return f"The image {image_set.identity(index)} could not be read at first."
+    return f"The {image_set.medium.noun} {image_set.identity(index)} could not be read at first."
 
 
 def _write_csv(result: Prediction, path: Path) -> None:

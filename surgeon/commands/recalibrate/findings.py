@@ -16,7 +16,6 @@ from surgeon.results.recalibration import Answers, Change, Measured
 from surgeon.surgery.entropy import EntropyResult
 from surgeon.surgery.recalibration import Reestimation
 
-COMPARED = ("accuracy", "cross-entropy", "scaled-cross-entropy")
 FEW_IMAGES = 64
 FEW_CLASSES = 0.25
 """Of the classes that could be among so many images."""
@@ -29,12 +28,13 @@ def change_between(before: Scores, after: Scores) -> Change:
     old, new = before.images(), after.images()
     if old.nan.any() or new.nan.any():
         raise SurgeonError("Predictions of the network are not numbers.", "Check its weights.", ExitCode.FAILED)
+    (was, sure), (now, surer) = old.answers(), new.answers()
     return Change(
         images=len(old),
         outputs=old.classes,
-        before=_answers(old.predicted, old.confidence),
-        after=_answers(new.predicted, new.confidence),
-        changed=float((old.predicted != new.predicted).mean()),
+        before=_answers(was, sure),
+        after=_answers(now, surer),
+        changed=float((was != now).mean()),
     )
 
 
@@ -63,7 +63,7 @@ def measurement(
         matched_classes=matched_classes,
         before=summarise(before),
         after=summarise(after),
-        gains=tuple(gain_over(before, after, metrics[name]) for name in COMPARED),
+        gains=tuple(gain_over(before, after, metrics[name]) for name in after.compared),
     )
 
 

@@ -16,6 +16,7 @@ from surgeon.commands.evaluate import write_logits
 from surgeon.commands.recalibrate.both_ways import logits_both_ways
 from surgeon.commands.recalibrate.findings import change_between, effective_number, measurement, warnings_about
 from surgeon.commands.sweep.settings import ALPHA
+from surgeon.core.errors import SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.images import ImageSet
@@ -23,7 +24,6 @@ from surgeon.data.stratified import Indices, halves
 from surgeon.data.tables import LABEL_FACT
 from surgeon.layers.surgical import surgical_layers
 from surgeon.measuring.engine import measure
-from surgeon.measuring.keeping import only_scores
 from surgeon.measuring.preparation import (
     InferenceRequest,
     PreparedNetwork,
@@ -34,6 +34,7 @@ from surgeon.measuring.preparation import (
 )
 from surgeon.metrics import Scores
 from surgeon.models.sources import LoadedModel
+from surgeon.problems import CLASSIFICATION
 from surgeon.report.folder import report_files
 from surgeon.report.recalibration import recalibration_page, recalibration_picture
 from surgeon.results.recalibration import Recalibration
@@ -91,6 +92,8 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
         _make_collectable(loaded, request.layers)
     prepared = prepare(loaded, replace(request.task, tta=None), estimating)
     estimating, bad = readable_images(prepared, estimating)
+    if request.tent is not None and prepared.problem is not CLASSIFICATION:
+        raise SurgeonError("Entropy is minimised over the classes of images, not over masks.", "Leave --tent out.")
     original = copy.deepcopy(prepared.model)
 
     began = time.perf_counter()
@@ -101,12 +104,13 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
     def compare(images: ImageSet, doing: str, fitted: PreparedNetwork = prepared) -> tuple[Scores, Scores]:
         variants = {AFTER: fitted.variant, BEFORE: replace(fitted.variant, model=original)}
         fitting = fitted.batches(images)
-        kept = measure(variants, fitting, only_scores, processes=processes, progress=progress, doing=doing).kept
+        kept = measure(variants, fitting, fitted.problem.keep, processes=processes, progress=progress, doing=doing).kept
         return kept[BEFORE], kept[AFTER]
 
     change = change_between(*compare(estimating.without_labels(), "comparing"))
     # Where labels are known, they tell better which classes there are than a network for which all is strange.
-    classes = effective_number(estimating.labels) if request.confirm else change.before.effective_classes
+    known = request.confirm and estimating.masks is None
+    classes = effective_number(estimating.labels) if known else change.before.effective_classes
     if LABEL_FACT in estimating.facts:  # whose classes may be others than the network's
         classes = min(classes, effective_number(estimating.facts[LABEL_FACT][estimating.positions]))
     confirmed = source = None
@@ -148,7 +152,7 @@ def run_recalibration(loaded: LoadedModel, request: RecalibrationRequest, progre
         change=change,
         confirmed=confirmed,
         source=source,
-        warnings=tuple(warnings_about(len(estimating), classes, change, found, entropy)),
+        warnings=(*warnings_about(len(estimating), classes, change, found, entropy), *prepared.remarks),
         bad_images=bad,
         seconds_estimating=seconds_estimating,
         seconds=time.perf_counter() - start,

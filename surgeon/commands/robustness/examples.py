@@ -8,9 +8,10 @@ from io import BytesIO
 import numpy as np
 import torch
 
+from surgeon.commands.visible import axes_for, visible
 from surgeon.conditions.base import Asked
 from surgeon.data.images import ImageSet
-from surgeon.measuring.conditions import ConditionMaker, denormalise
+from surgeon.measuring.conditions import ConditionMaker
 from surgeon.measuring.preparation import PreparedNetwork, batches_for
 from surgeon.report.gallery import Gallery, Row, Tile, draw_gallery
 
@@ -36,13 +37,12 @@ def example_pictures(network: PreparedNetwork, images: ImageSet, asked: Sequence
             condition = maker.make(one, network.preprocessing, network.model)
             with torch.no_grad():
                 seen = batch if condition is None else condition(batch)
-            pixels = denormalise(seen.images, network.preprocessing).mul(255).round().to(torch.uint8)
-            pixels = pixels.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous()
-            pictures.append(pixels.numpy())
+            pictures.append(visible(seen.images, network.preprocessing))
         tiles = pictures[0] if len(members) == 1 else [each[0] for each in pictures]
         severities = [str(one.severity) for one in members if one.severity is not None]
-        remark = f"severity {', '.join(severities)}" if severities else members[0].condition.family.value
-        shown.append(Row(name, remark, tuple(Tile(np.asarray(tile)) for tile in tiles)))
+        levels = f"severity {', '.join(severities)}" if severities else ", ".join(one.remark for one in members)
+        shown.append(Row(name, levels or members[0].condition.family.value, tuple(map(Tile, tiles))))
     file = BytesIO()
-    draw_gallery(Gallery("Images under the conditions", tuple(shown)), file)
+    noun = images.medium.noun.capitalize()
+    draw_gallery(Gallery(f"{noun}s under the conditions", tuple(shown), axes_for(network.preprocessing)), file)
     return file.getvalue()

@@ -53,6 +53,10 @@ Measured = Mapping[str, Scores]
 """The scores of one network, by condition."""
 
 
+def _of_masks(measured: Measured) -> bool:
+    return next(iter(measured.values())).images().of_masks
+
+
 def is_complete(columns: Sequence[Column]) -> bool:
     """Whether the corruptions are all fifteen at all severities."""
     found = {(column.name, column.severity) for column in columns if column.is_corruption}
@@ -63,7 +67,8 @@ def condition_figures(
     columns: Sequence[Column], measured: Measured, baseline: Measured | None
 ) -> tuple[ConditionFigures, ...]:
     """Every condition, against clean images and against the baseline."""
-    accuracy, clean = metrics["accuracy"], measured.get(CLEAN)
+    clean = measured.get(CLEAN)
+    primary = metrics[next(iter(measured.values())).primary]
     return tuple(
         ConditionFigures(
             condition=column.condition,
@@ -72,8 +77,8 @@ def condition_figures(
             severity=column.severity,
             options=dict(column.options),
             metrics=summarise(scores := measured[column.condition]),
-            against_clean=gain_over(clean, scores, accuracy) if clean is not None and scores is not clean else None,
-            against_baseline=gain_over(baseline[column.condition], scores, accuracy) if baseline is not None else None,
+            against_clean=gain_over(clean, scores, primary) if clean is not None and scores is not clean else None,
+            against_baseline=gain_over(baseline[column.condition], scores, primary) if baseline is not None else None,
         )
         for column in columns
     )
@@ -119,7 +124,8 @@ def summary_figures(
             found.append(_weighted("mce", _mce(corruptions), measured, baseline))
             if clean:
                 found.append(_weighted("relative-mce", _relative_mce(corruptions), measured, baseline))
-        found += [_calibration(name, corruptions, measured, baseline) for name in CALIBRATION]
+        names = [name for name in CALIBRATION if metrics[name].applies_to_masks(_of_masks(measured))]
+        found += [_calibration(name, corruptions, measured, baseline) for name in names]
     return tuple(found)
 
 
@@ -148,13 +154,14 @@ def _of(columns: Sequence[Column], condition: str) -> str:
 def _weighted(key: str, weights: Mapping[str, float], measured: Measured, baseline: Measured | None) -> Figure:
     numbers: NDArray[np.float64] = np.array(list(weights.values()))
     errors = wrong([measured[name] for name in weights])
-    value, (low, high) = weighted_error(errors, numbers)
+    kind = {"right_or_wrong": not _of_masks(measured)}
+    value, (low, high) = weighted_error(errors, numbers, **kind)
     against = None
     if baseline is not None:
         others = wrong([baseline[name] for name in weights])
         if others.shape != errors.shape:
             raise SurgeonError("The networks were not measured on the same images.")
-        difference, interval = weighted_difference(errors, others, numbers)
+        difference, interval = weighted_difference(errors, others, numbers, **kind)
         against = Difference(difference=difference, low=interval.low, high=interval.high)
     return Figure(key=key, value=value, low=low, high=high, against_baseline=against)
 
@@ -173,13 +180,15 @@ def _calibration(name: str, columns: Sequence[Column], measured: Measured, basel
     if other is not None:
         compared = compare_scores(metric, own, other)
         against = Difference(difference=compared.difference, low=compared.low, high=compared.high)
-    value = metric.compute(images)
+    value = metric.of(images).compute(images)
     assert value is not None
     return Figure(key=name, value=value, low=low, high=high, against_baseline=against)
 
 
 def attack_checks(columns: Sequence[Column], measured: Measured) -> tuple[AttackCheck, ...]:
     """Signs that gradients are masked, so that an attack says nothing."""
+    if _of_masks(measured):
+        return ()
     names = [c.condition for c in columns if c.family == Family.ATTACK.value or c.name == CLEAN]
     right = {name: measured[name].images().correct.tolist() for name in names}
     return tuple(

@@ -22,6 +22,7 @@ from surgeon.commands.robustness.figures import (
 from surgeon.conditions.base import Asked, ask, conditions
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.core.media import Medium
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.data.corrupted import CorruptedImages, corrupted_table, is_corrupted_folder, open_corrupted_folder
@@ -33,7 +34,7 @@ from surgeon.data.stratified import limit
 from surgeon.measuring.books import Books
 from surgeon.measuring.conditions import ConditionMaker
 from surgeon.measuring.contest import Measurement
-from surgeon.measuring.journal import Journal
+from surgeon.measuring.journal import Journal, going_on
 from surgeon.measuring.preparation import (
     InferenceRequest,
     PreparedNetwork,
@@ -53,7 +54,7 @@ from surgeon.surgery.proof import state_sha256
 from surgeon.surgery.temperature import temperature_of
 
 PICTURE, JOURNAL = "robustness.png", "journal.jsonl"
-DEFAULT = ("corruptions",)
+DEFAULT = {Medium.IMAGE: ("corruptions",), Medium.SOUND: ("white-noise",)}
 NATIVE = 224
 SEPARATOR = "\n"
 """Between the number of a network and a condition, in the name of a variant."""
@@ -87,18 +88,19 @@ def run_robustness(loaded: Sequence[LoadedModel], request: RobustnessRequest, pr
     else:
         assert plain is not None
         hard_already = whole.data.startswith(IMAGENET_A)
-        asked = ask((CLEAN, *(request.under or (() if hard_already else DEFAULT))))
+        asked = ask((CLEAN, *(request.under or (() if hard_already else DEFAULT[plain.medium]))))
         columns, images = [Column.of(one) for one in asked], plain
     networks = [prepare(one, whole, images) for one in loaded]
     journal = None
     if (folder := request.output) is not None:
         used = list(corrupted.parts.values()) if corrupted is not None else [images]
         journal = processes.only_first(lambda: _open_journal(folder, request, loaded, networks, columns, used))
-    books = Books(processes, journal, progress, counted="prediction")
-    if corrupted is not None:
-        scores = _measure_corrupted(books, networks, corrupted, columns)
-    else:
-        scores = _measure(books, networks, asked, request.seed, images)
+    books = Books(processes, journal, progress, counted="prediction", keep=networks[0].problem.keep)
+    with going_on(journal):
+        if corrupted is not None:
+            scores = _measure_corrupted(books, networks, corrupted, columns)
+        else:
+            scores = _measure(books, networks, asked, request.seed, images)
     result = _result(loaded, networks, columns, scores, request, books, images, corrupted is None, start)
     if folder is not None:
         examples = processes.only_first(lambda: example_pictures(networks[0], images, asked, request.seed))
@@ -232,6 +234,7 @@ def _result(
         precision=first.precision,
         matched_classes=next((one.matched_classes for one in networks if one.matched_classes), None),
         bad_images=tuple(books.bad),
+        warnings=first.remarks if made_here else (),
         seconds=time.perf_counter() - start,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surgeon.core.atomic import staged
-from surgeon.core.errors import SurgeonError, count
+from surgeon.core.errors import Interrupted, SurgeonError, count
 from surgeon.report.study import study_files
 from surgeon.results import RunState, Study
 from surgeon.studies.definition import Definition
@@ -48,7 +48,7 @@ def run_study(study: Definition, request: StudyRequest, watcher: Watcher) -> Stu
                 run_locally(missing, request.jobs, study.memory, watcher)
         except KeyboardInterrupt:
             _write(table_of(study, folder), folder)
-            raise KeyboardInterrupt(f"{folder.path} has all runs so far, and the same command goes on.") from None
+            raise Interrupted(f"{folder.path} has all runs so far") from None
         result = table_of(study, folder)
         _write(result, folder)
     return result

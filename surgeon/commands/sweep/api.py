@@ -16,7 +16,7 @@ from surgeon.commands.sweep.settings import ALPHA
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.data.loaders import Batch
 from surgeon.measuring.axes import AlphaAxis, has_alpha, kept_if_it_fails
-from surgeon.measuring.batches import as_batches, as_samples, checked_loader, checked_network
+from surgeon.measuring.batches import as_batches, as_samples, checked_loader, checked_network, with_problem
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.own_score import OwnRunner
 from surgeon.measuring.runner import Runner
@@ -25,6 +25,7 @@ from surgeon.metrics import metrics
 from surgeon.metrics.own import OWN_METRIC, ScoreFunction
 from surgeon.models.history import DataKind, DataSet
 from surgeon.models.sources import note_on
+from surgeon.problems import CLASSIFICATION
 from surgeon.results import Learning, Method, Sweep
 from surgeon.results.steps import swept
 from surgeon.surgery.apply import convert, current_plan, unwrapped
@@ -38,7 +39,7 @@ def sweep(
     loader: Iterable[Any],
     *,
     alphas: Iterable[float] | str = "0:0.2:21",
-    metric: str = "accuracy",
+    metric: str | None = None,
     score: ScoreFunction | None = None,
     method: str = "grid",
     learn: Sequence[str] = (),
@@ -62,7 +63,7 @@ def sweep(
         model: A network as `surgeon.evaluate` takes it.
         loader: The images to choose on.
         alphas: Numbers, or `first:last:how many`.
-        metric: What the best is chosen by, for a classifier.
+        metric: What the best is chosen by; by default the accuracy, and of masks the mean IoU.
         score: A function of the network's answer and the targets of a batch, both on the CPU, that returns one number
             per sample, the higher the better (of an error, its negative). It takes the place of `metric`.
         method: `"grid"` or `"race"`.
@@ -78,7 +79,7 @@ def sweep(
     kinds = tuple(_one_of(Learning, kind, "learn") for kind in learn)
     if kinds and confirm_on is None:
         raise SurgeonError("What is learned has to be confirmed on other images.", "Pass confirm_on=another_loader.")
-    if score is not None and metric != "accuracy":
+    if score is not None and metric is not None:
         raise SurgeonError(f"A sweep is by metric={metric!r} or by score=, not by both.", "Leave metric out.")
     if score is not None and kinds:
         raise SurgeonError("What is learned minimises the cross-entropy, and with score= none is known.")
@@ -86,14 +87,18 @@ def sweep(
     if not has_alpha(model):
         model = convert(model, ALPHA)
     axis = AlphaAxis(model)
-    inference = replace(InferenceSettings.of(model), as_answered=score is not None)
+    read = as_batches if score is None else as_samples
+    batches = _Loader(loader, read)
+    problem = CLASSIFICATION if score is not None else with_problem(read(batches.loader))[1]
+    inference = replace(InferenceSettings.of(model), as_answered=score is not None, problem=problem)
     runner = Runner(model, axis, inference) if score is None else OwnRunner(model, axis, inference, score=score)
     values = parse_values(alphas, "alphas") if isinstance(alphas, str) else checked(alphas, "alphas")
-    chosen_by = metrics[metric] if score is None else OWN_METRIC
+    chosen_by = metrics[metric or problem.default_metric] if score is None else OWN_METRIC
+    if score is None and not chosen_by.applies_to_masks(problem is not CLASSIFICATION):
+        raise SurgeonError(f"metric={metric!r} has no value for {problem.name}.", "Choose another one.")
     question = Question(values, chosen_by, _one_of(Method, method, "method"), kinds, force)
-    read = as_batches if score is None else as_samples
     confirming = _Loader(confirm_on, read) if confirm_on is not None else None
-    investigation = Investigation(runner, question, _Loader(loader, read), confirming)
+    investigation = Investigation(runner, question, batches, confirming)
     before = settings_of(model)
     with kept_if_it_fails(axis):
         found = investigation.run(

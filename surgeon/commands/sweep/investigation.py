@@ -22,10 +22,10 @@ from surgeon.measuring.spreading import Samples
 from surgeon.measuring.under import ContestUnder, MeasurementUnder, RunnerUnder
 from surgeon.metrics import Metric, Scores, metrics, summarise
 from surgeon.metrics.pooling import AnyScores
+from surgeon.problems import CLASSIFICATION
 from surgeon.results import Gain, Learned, Learning, Method, Point, Setting, Sweep
 
 ORIGINAL = "original"
-ALWAYS_COMPARED = ("accuracy", "cross-entropy", "scaled-cross-entropy")
 ESTIMATING, CHOOSING, FITTED, CONFIRMING = "estimating", "choosing", "measuring what was learned", "confirming"
 # Up to here a grid is cheap, so nothing has to be risked to save work.
 FEW_IMAGES = 1000
@@ -157,10 +157,12 @@ class Investigation:
         return contest
 
     def _compared(self) -> list[Metric]:
-        """What settings are compared by: the metric of the sweep first, then the usual ones of a classifier."""
+        """What settings are compared by: the metric of the sweep first, then the usual ones of the problem."""
         metric = self.question.metric
-        others = [metrics[name] for name in ALWAYS_COMPARED if name != metric.name] if metric.of_classes else []
-        return [metric, *others]
+        if not metric.of_classes:
+            return [metric]
+        compared = self.runner.inference.problem.scores().compared
+        return [metric, *(metrics[name] for name in compared if name != metric.name)]
 
     def _steps_away(self) -> dict[str, int]:
         """How many swept values each setting is from the original, on both axes together where there are two."""
@@ -190,6 +192,11 @@ class Investigation:
         return measurement.scores
 
     def _learn(self, kind: Learning, start: float) -> tuple[str, Learned]:
+        if self.runner.inference.problem is not CLASSIFICATION:
+            raise SurgeonError(
+                "Alpha per layer or channel is fitted to classes of images, not to masks.",
+                "Leave --per-layer and --per-channel out.",
+            )
         name = f"{self.runner.axis.name} {kind.value.replace('-', ' ')}"
         learned = self.runner.once(kind.value, lambda: self._fit(kind, start).model_dump(mode="json"))
         record = Learned.model_validate(learned)
@@ -245,11 +252,11 @@ class Investigation:
             else:
                 gains.append(gain_over(choosing[ORIGINAL], choosing[name], metric))
         clean = self.clean.get(CONFIRMING if confirming else CHOOSING)
-        accuracy = metrics["accuracy"]
+        primary = metrics[self.runner.inference.problem.default_metric]
         return Setting(
             name=name,
             clean=summarise(clean[name]) if clean else None,
-            clean_gain=gain_over(clean[ORIGINAL], clean[name], accuracy) if clean and name != ORIGINAL else None,
+            clean_gain=gain_over(clean[ORIGINAL], clean[name], primary) if clean and name != ORIGINAL else None,
             choosing=summarise(choosing[name]),
             confirming=summarise(confirming[name], choosing[name]) if confirming else None,
             gains=tuple(gains),

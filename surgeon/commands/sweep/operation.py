@@ -26,7 +26,7 @@ from surgeon.data.images import ImageSet
 from surgeon.data.stratified import halves
 from surgeon.measuring.axes import AlphaAxis, kept_if_it_fails
 from surgeon.measuring.choosing import Choosing, images_to_choose_on
-from surgeon.measuring.journal import Journal
+from surgeon.measuring.journal import Journal, going_on
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, open_images, outputs_for_journal, prepare
 from surgeon.measuring.prior_axis import PriorAxis
 from surgeon.measuring.runner import Runner
@@ -62,7 +62,8 @@ class SweepRequest:
     second: Swept | None = None
     """What else to sweep, every value with every other."""
     mix_logits: bool = False
-    metric: str = "accuracy"
+    metric: str | None = None
+    """None is what the problem is usually judged by."""
     method: Method | None = None
     """None is a grid where that is cheap, otherwise a race."""
     confirm: bool = False
@@ -101,6 +102,10 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
     make_sweepable(loaded, request.axes, request.layers)
     before = settings_of(loaded.model)
     task = prepare(loaded, request.inference, choosing)
+    request = replace(request, metric=request.metric or task.problem.default_metric)
+    assert request.metric is not None
+    if not metrics[request.metric].applies_to_masks(task.image_set.masks is not None):
+        raise SurgeonError(f"--metric {request.metric} has no value for {task.problem.name}.", "Choose another one.")
     axes = axes_but_the_prior(task.model, request.axes, request.mix_logits)
     choose_under, confirm_under = parted(ask(request.under), confirming is not None)
     if request.under and not choose_under:
@@ -119,6 +124,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
         if (folder := request.output) is not None:
             used = [part for part in (choosing, confirming, estimating) if part is not None]
             journal = processes.only_first(lambda: _open_journal(folder, request, loaded, task, used))
+        kept.enter_context(going_on(journal))
         runner = Runner(task.model, axis, task.inference, processes, journal, progress)
         if choose_under:
             runner = RunnerUnder(
@@ -137,7 +143,7 @@ def run_sweep(loaded: LoadedModel, request: SweepRequest, progress: Progress, im
             data=request.inference.data,
             split=task.image_set.split,
             estimating_images=0 if prior is None else prior.images,
-            warnings=(*parts.warnings, *_warnings_of(prior)),
+            warnings=(*parts.warnings, *_warnings_of(prior), *task.remarks),
             under=under.names(choose_under),
             confirmed_under=under.names(confirm_under) if confirming is not None else (),
             max_clean_loss=request.max_clean_loss,

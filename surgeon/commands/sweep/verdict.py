@@ -30,7 +30,7 @@ def in_sentences(
         )
     sentences += [_learning(metric, record, setting) for record, setting in learned]
     if best.name != original.name:
-        if best.gain("accuracy") is not None:  # by a score of one's own nothing is known of classes
+        if best.gain(best.reported.primary) is not None:  # by a score of one's own nothing is known of classes
             sentences.append(_ranking_or_confidence(original.reported, best))
         if best.confirming is None:
             sentences.append(
@@ -41,8 +41,9 @@ def in_sentences(
         sentences.append(_temperature_alone(original.reported))
     if best.clean is not None and best.clean_gain is not None and original.clean is not None:
         sentences.append(
-            f"On clean images: accuracy {original.clean.accuracy:.2%} → {best.clean.accuracy:.2%}, "
-            f"{gain_text(best.clean_gain)}."
+            f"On clean images: {label(best.clean_gain.metric)} "
+            f"{figure(best.clean_gain.metric, original.clean.value(best.clean_gain.metric))} → "
+            f"{figure(best.clean_gain.metric, best.clean.value(best.clean_gain.metric))}, {gain_text(best.clean_gain)}."
         )
     return tuple(sentences)
 
@@ -74,8 +75,8 @@ def _learning(metric: str, learned: Learned, setting: Setting) -> str:
 def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
     """Which part of the gain a single temperature would have given as well."""
     after = setting.reported
-    accuracy, scaled = setting.gain("accuracy"), setting.gain("scaled-cross-entropy")
-    assert accuracy is not None
+    first, scaled = setting.gain(after.primary), setting.gain("scaled-cross-entropy")
+    assert first is not None
     assert scaled is not None
     whole, ranking = before.cross_entropy - after.cross_entropy, -scaled.difference
     noise = ", not significant" if scaled.within_noise else ""
@@ -92,7 +93,8 @@ def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
         given = f"{whole - ranking:.4f} of that"
         share = f"Temperature scaling alone ({before.temperature:.3f}) gives {given}; the rest is better ranking."
     change = f"Cross-entropy {before.cross_entropy:.4f} → {after.cross_entropy:.4f}."
-    return f"{change} {share} {after_scaling} Accuracy: {gain_text(accuracy)}."
+    name = label(first.metric)
+    return f"{change} {share} {after_scaling} {name[0].upper()}{name[1:]}: {gain_text(first)}."
 
 
 def _temperature_alone(original: Metrics) -> str:

@@ -12,9 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surgeon.core.errors import SurgeonError
 from surgeon.core.private import remove_hooks
-from surgeon.inserts.crossnorm.styles import cross_normalise, cross_normalise_channels, random_box
+from surgeon.inserts.crossnorm.styles import (
+    cross_normalise,
+    cross_normalise_channels,
+    cross_normalise_valid,
+    random_box,
+)
 from surgeon.layers import symbolic
+from surgeon.layers.padding import Padding
 from surgeon.layers.recomputation import Repeatable
 from surgeon.layers.units import TrainingUnit, own_generator, reseed
 
@@ -52,6 +59,9 @@ class Turns:
         return Turns(active=self.active, p=self.p, seed=self.seed)
 
 
+ALL = slice(None)
+
+
 class BeginStep:
     """A forward pre-hook of the whole network."""
 
@@ -79,7 +89,13 @@ class CrossNorm(TrainingUnit):
         self.crop = crop
         self.beta = beta
         self.index = index
+        self.changed = ALL
         self._draws = Repeatable()
+        self._padding = Padding()
+
+    def change_only(self, examples: slice) -> None:
+        """Exchange styles among these examples of the next batch alone."""
+        self.changed = examples
 
     def reseed(self, *numbers: int) -> None:
         """Draw by these numbers from now on, together with all that take turns with it."""
@@ -92,15 +108,25 @@ class CrossNorm(TrainingUnit):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _restyle(self, x: Tensor, alone: bool) -> Tensor:
+        mask = self._padding.of(x)
         with self._draws.drawing(self.turns.generator):
             if not self.turns.acts(self.index, alone):
                 return x
-            return self._restyled(x, self.turns.generator)
+            if self.changed == ALL:
+                return self._restyled(x, mask, self.turns.generator)
+            restyled = x.clone()
+            of_these = None if mask is None else mask[self.changed]
+            restyled[self.changed] = self._restyled(x[self.changed], of_these, self.turns.generator)
+            return restyled
 
-    def _restyled(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _restyled(self, x: Tensor, mask: Tensor | None, generator: torch.Generator | None) -> Tensor:
+        if mask is not None and self.crop != "neither":
+            raise SurgeonError(f"crossnorm with crop={self.crop} cuts boxes, which may be padding.", "Leave crop out.")
         if self.mode == "one-instance":
-            return cross_normalise_channels(x, torch.randperm(x.shape[1], generator=generator).to(x.device))
+            return cross_normalise_channels(x, torch.randperm(x.shape[1], generator=generator).to(x.device), mask)
         permutation = torch.randperm(len(x), generator=generator).to(x.device)
+        if mask is not None:
+            return cross_normalise_valid(x, permutation, mask)
         style, content = (
             random_box(x.shape[2], x.shape[3], self.beta, generator) if self.crop in (part, "both") else None
             for part in ("style", "content")

@@ -38,13 +38,36 @@ def cross_normalise(
     return restyled if content_box is None else _paste(restyled, x, content_box)
 
 
-def cross_normalise_channels(x: Tensor, channel_permutation: Tensor) -> Tensor:
+def cross_normalise_valid(x: Tensor, permutation: Tensor, mask: Tensor) -> Tensor:
+    """The same over positions that are no padding, which stays as it is; `mask` (N, ...) is true there.
+
+    An example with less than two other positions has no deviation: it neither gives a style nor takes one.
+    """
+    valid, mean, std, alone = _valid_moments(x, mask)
+    restyled = _restyle(valid, (mean, std), mean[permutation], std[permutation])
+    return torch.where(mask[:, None] | alone | alone[permutation], x, restyled)
+
+
+def cross_normalise_channels(x: Tensor, channel_permutation: Tensor, mask: Tensor | None = None) -> Tensor:
     """Give channel c of each example the style of the example's own channel channel_permutation[c]."""
     if len(channel_permutation) != x.shape[1]:
         raise ValueError(f"Expected a permutation of {x.shape[1]} channels, got one of {len(channel_permutation)}")
+    if mask is not None:
+        valid, mean, std, alone = _valid_moments(x, mask)
+        restyled = _restyle(valid, (mean, std), mean[:, channel_permutation], std[:, channel_permutation])
+        return torch.where(mask[:, None] | alone, x, restyled)
     own = moments(x, Moments.IN)
     mean, std = (t[:, channel_permutation] for t in own)
     return _restyle(x, own, mean, std)
+
+
+def _valid_moments(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Features with zeros at padding, the moments of what is not, and which examples have less than two positions."""
+    alone = (~mask).flatten(1).sum(1) < 2
+    counted = mask & ~alone.view(-1, *[1] * (mask.dim() - 1))  # whatever these have, nobody uses their moments
+    valid = x.masked_fill(mask[:, None], 0)
+    mean, std = moments(valid, Moments.IN, mask=counted)
+    return valid, mean, std, alone.view(-1, *[1] * (x.dim() - 1))
 
 
 def random_box(height: int, width: int, beta: float, generator: torch.Generator | None = None) -> Box:

@@ -19,6 +19,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.inserts.moex.exchange import exchange_moments
 from surgeon.layers import symbolic
 from surgeon.layers.moments import Moments
+from surgeon.layers.padding import Padding
 from surgeon.layers.recomputation import Repeatable, recomputing
 from surgeon.layers.units import TrainingUnit, own_generator, reseed
 
@@ -35,8 +36,8 @@ class MomentExchange(TrainingUnit):
 
     `last` is what the last training forward exchanged, None if that batch was left alone. For the next
     forward only, `permutation` fixes who is whose partner (as when CutMix has chosen), and `mask` of
-    shape (N, ...) is true at padding. `generator` draws everything else. Activation checkpointing repeats
-    all of it, if the backward pass comes before the next forward.
+    shape (N, ...) is true at padding, where `surgeon.padding` says nothing. `generator` draws everything
+    else. Activation checkpointing repeats all of it, if the backward pass comes before the next forward.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class MomentExchange(TrainingUnit):
         self.last: Exchange | None = None
         self._given: tuple[Tensor | None, Tensor | None] = (None, None)
         self._draws = Repeatable()
+        self._padding = Padding()
 
     def forward(self, x: Tensor) -> Tensor:
         return symbolic.step(exchange_in_training, self, x)
@@ -74,6 +76,8 @@ class MomentExchange(TrainingUnit):
             self._given = self.permutation, self.mask
             self.permutation = self.mask = None
         permutation, mask = self._given
+        if mask is None:
+            mask = self._padding.of(x)
         self.last = None
         with self._draws.drawing(self.generator):
             if torch.rand((), generator=self.generator) >= self.p:

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 from surgeon.layers import native, symbolic
 from surgeon.layers.differentiation import differentiable_gradients
+from surgeon.layers.padding import Padding
 from surgeon.layers.rescale import centre
 from surgeon.layers.statistics import Statistics, per_channel, wide
 from surgeon.layers.surgical import check_channels
@@ -58,6 +59,15 @@ def style(x: Tensor, channels: int) -> Statistics:
     centred, means = centre(wide(x))
     squares = centred.square() if torch.is_grad_enabled() else centred.square_()
     return Statistics(means, squares.sum(_positions(x)) / (_count(x) - 1))
+
+
+def valid_style(x: Tensor, mask: Tensor) -> Statistics:
+    """The same over positions that are no padding, where `mask` (N, ...) is true; a single one has variance 0."""
+    valid, positions = ~mask[:, None], _positions(x)
+    count = valid.sum(positions)
+    means = wide(x).masked_fill(~valid, 0).sum(positions) / count.clamp(min=1)
+    squares = (wide(x) - per_channel(means, x)).square().masked_fill(~valid, 0)
+    return Statistics(means, squares.sum(positions) / (count - 1).clamp(min=1))
 
 
 @torch.fx.wrap
@@ -138,6 +148,7 @@ class SelfNorm(nn.Module):
         self.g_fc, self.g_bn = self._new_gate()
         if two_sided:
             self.f_fc, self.f_bn = self._new_gate()
+        self._padding = Padding()
 
     def _new_gate(self) -> tuple[nn.Conv1d, nn.BatchNorm1d]:
         norm = nn.BatchNorm1d(self.channels)
@@ -151,12 +162,19 @@ class SelfNorm(nn.Module):
     def _recalibrate(self, x: Tensor) -> Tensor:
         units = self._units()
         parameters = [t for fc, norm in units for t in (fc.weight, norm.weight, norm.bias)]
+        if (mask := self._padding.of(x)) is not None:
+            check_channels(x, self.channels)
+            valid = x.masked_fill(mask[:, None], 0)  # whatever padding holds, be it NaN, reaches no gradient
+            return torch.where(mask[:, None], x, self._recalibrated(valid, units, valid_style(valid, mask)))
         if self._by_hand(units) and native.ordinary(x, *parameters):
             _check(x, self.channels)
             by_batch = [norm.training or norm.running_mean is None for _, norm in units]
             y: Tensor = Recalibrate.apply(wide(x), partial(self._gates_by, by_batch), *parameters)
             return y.to(x.dtype)
-        mean, var = style(x, self.channels)
+        return self._recalibrated(x, units, style(x, self.channels))
+
+    def _recalibrated(self, x: Tensor, units: list[tuple[nn.Conv1d, nn.BatchNorm1d]], of: Statistics) -> Tensor:
+        mean, var = of
         return recalibrate(
             x, *self._gates(mean, [norm(combine(mean, var, fc.weight, norm.weight.dtype)) for fc, norm in units])
         )

@@ -15,13 +15,18 @@ from surgeon.augment.base import Kind, augments
 from surgeon.augment.mixing import Mix, soft
 from surgeon.augment.pipeline import OneForEachImage, build_augmentation, mixer
 from surgeon.core.errors import SurgeonError
+from surgeon.core.media import Medium
 from surgeon.data.seeding import seeded
 from surgeon.models.sources import Preprocessing
 from tests.helpers import randn
 
 PREPROCESSING = Preprocessing(input_size=(3, 8, 8), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 IMAGES, TARGETS = randn(6, 3, 8, 8), soft(torch.arange(6), 6)
-IMAGE_AUGMENTS = [name for name in augments if augments[name].kind in (Kind.IMAGE, Kind.GEOMETRY)]
+IMAGE_AUGMENTS = [
+    name
+    for name in augments
+    if augments[name].kind in (Kind.IMAGE, Kind.GEOMETRY) and Medium.IMAGE in augments[name].media
+]
 
 
 def generator(seed: int = 0) -> torch.Generator:

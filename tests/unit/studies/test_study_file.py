@@ -20,7 +20,7 @@ SMALLEST: dict[str, Any] = {
 SHIPPED = Path(__file__).parents[3] / "recipes" / "studies" / "digits-small.yaml"
 
 
-def refusal(**content: Any) -> str:
+def refusal(content: dict[Any, Any]) -> str:
     with pytest.raises(SurgeonError) as error:
         check_study(content, Path("mine.yaml"))
     return error.value.message
@@ -49,8 +49,9 @@ def test_by_default_three_seeds_are_tested_and_compared_with_the_first_variant()
 
 def test_all_mistakes_are_told_at_once() -> None:
     message = refusal(
-        **SMALLEST | {"seed": 3, "seeds": 0, "metrics": ["acuracy"], "cpus": True},
-        evaluations={"noisy": {"under": "gaussian-nose"}, "two": {"ttta": "flip"}},
+        SMALLEST
+        | {"seed": 3, "seeds": 0, "metrics": ["acuracy"], "cpus": True}
+        | {"evaluations": {"noisy": {"under": "gaussian-nose"}, "two": {"ttta": "flip"}}}
     )
     assert message.startswith("5 problems in 'mine.yaml'")
     for text in ("there is no key 'seed' (did you mean seeds", "seeds=0", "acuracy", "cpus=True", "ttta"):
@@ -72,6 +73,13 @@ def test_all_mistakes_are_told_at_once() -> None:
         ({"seeds": [1, 1]}, "each once"),
         ({"seeds": [True]}, "seeds"),
         ({"seeds": -1}, "seeds"),
+        ({"seeds": 10**30}, "seeds="),
+        ({"seeds": [10**30]}, "seeds"),
+        ({"model": 3}, "model=3"),
+        ({"data": ["a"]}, "data=['a']"),
+        ({True: 1}, "there is no key 'True'"),
+        ({"variants": {True: None}}, "variants"),
+        ({"evaluations": {"s": {"where": ["style"]}}}, "evaluation 's': --where cannot be 'style'"),
         ({"evaluations": {}}, "there are no evaluations"),
         ({"evaluations": {"s": {"ensemble": "snapshots"}}}, "evaluation 's': no variant has snapshots"),
         ({"evaluations": {"s": {"variants": "ghos"}}}, "there is no variant 'ghos'"),
@@ -88,8 +96,8 @@ def test_all_mistakes_are_told_at_once() -> None:
         ({"memory": 0}, "memory=0"),
     ],
 )
-def test_a_mistake_is_told(content: dict[str, Any], says: str) -> None:
-    assert says in refusal(**{**SMALLEST, **content})
+def test_a_mistake_is_told(content: dict[Any, Any], says: str) -> None:
+    assert says in refusal({**SMALLEST, **content})
 
 
 def test_cells_of_different_evaluations_are_compared() -> None:

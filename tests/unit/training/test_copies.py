@@ -15,7 +15,7 @@ from surgeon.training.recipe import check_recipe
 from tests.helpers import randn, small_resnet
 from tests.unit.test_attacks import PLAIN
 
-CLEAN, WEAK, SECOND, STRONG, ADVERSARIAL = Copy
+CLEAN, WEAK, SECOND, STRONG, ADVERSARIAL, *UNLABELLED = Copy
 ATTACK = "fgsm"
 
 

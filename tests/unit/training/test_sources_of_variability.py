@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import surgeon
+from surgeon.core.errors import SurgeonError
 from surgeon.training.images import Order
 from surgeon.training.network import change_one_bit
 from tests.helpers import SmallResNet
@@ -53,8 +54,14 @@ def test_every_weight_can_be_the_one() -> None:
 
 
 def trained(folder: Path, **keys: Any) -> dict[str, Tensor]:
-    settings = {"epochs": 1, "train_images": 40, "batch_size": 8, "augment": "standard:flip=false", "sweep": None}
-    surgeon.finetune("digits-resnet8", "digits", folder, pretrained=False, workers=0, **settings, **keys)
+    settings: dict[str, Any] = {
+        "epochs": 1,
+        "train_images": 40,
+        "batch_size": 8,
+        "augment": "standard:flip=false",
+        "sweep": None,
+    }
+    surgeon.finetune("digits-resnet8", "digits", folder, pretrained=False, workers=0, **(settings | keys))
     return load_file(folder / "checkpoint" / "model.safetensors")
 
 
@@ -79,3 +86,18 @@ def test_each_source_changes_the_result_and_rounding_changes_it_little(
 def test_seeds_stand_for_themselves(plain: dict[str, Tensor], tmp_path: Path) -> None:
     same = trained(tmp_path / "run", seed=5, init_seed=0, order_seed=0, augment_seed=0)
     assert all(torch.equal(tensor, plain[name]) for name, tensor in same.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"augment": ["mixup"]}, "augmentations of batches"),
+        ({"augment": ["weak"]}, "batches"),
+        ({"accumulate": 2}, "acc"),
+    ],
+)
+def test_a_rounding_seed_does_not_go_with_what_goes_by_places(
+    changes: dict[str, Any], named: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SurgeonError, match=named):
+        trained(tmp_path / "run", rounding_seed=1, **changes)

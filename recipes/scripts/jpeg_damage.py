@@ -1,6 +1,6 @@
 """The images of a Parquet folder with the damage of JPEG compression, as a Parquet folder to sweep on.
 
-python recipes/studies/jpeg_damage.py CIFAR10_FOLDER --quality 70 -o damaged
+python recipes/scripts/jpeg_damage.py CIFAR10_FOLDER --quality 70 -o damaged
 """
 
 from __future__ import annotations

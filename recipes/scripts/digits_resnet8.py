@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     arguments = parser.parse_args()
     model = train(yaml.safe_load(arguments.recipe.read_text()))
-    origin = model.origin.model_copy(update={"weights": BaseWeights(origin=f"recipes/studies/{arguments.recipe.name}")})
+    origin = model.origin.model_copy(update={"weights": BaseWeights(origin=f"recipes/scripts/{arguments.recipe.name}")})
     surgeon.save(model, arguments.output, origin=origin, overwrite=True)
     for split in ("validation", "test"):
         images, labels = load_digits(split)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 from matplotlib.figure import Figure
-from surgeon.measuring.predicting import score
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, cross_entropy
 from torchvision.transforms.functional import pil_to_tensor
@@ -92,7 +91,13 @@ def train(settings: dict, data: Data, rewrite: str, classes: int, seed: int) -> 
 
 def scores_at(model: nn.Module, alpha: float, images: Labelled) -> Scores:
     weighted = surgeon.convert(model, "example-weighted", alpha=alpha)
-    return score(weighted, list(zip(*(part.split(500) for part in images), strict=True)))
+    scores = Scores()
+    with torch.inference_mode():
+        for pixels, labels, places in zip(
+            *(part.split(500) for part in (*images, torch.arange(len(images[1])))), strict=True
+        ):
+            scores.update(weighted(pixels), labels, places)
+    return scores
 
 
 def best(name: str, figures: dict[float, Metrics]) -> float:

@@ -1,0 +1,36 @@
+"""Published weights under the names of another code base."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import surgeon
+from surgeon.models.weights import read_weights
+from tests.cli.running import document, refusal
+
+
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+def test_a_published_network_loads_in_one_command(suffix: str, shared: Path, tmp_path: Path) -> None:
+    original = shared / "data" / "weights" / "resnet20-12fca82f.th"
+    names = {r"layer(\d)": r"stage_\1", r"(conv|bn)(\d)": r"\1_\2", "linear": "classifier"}
+    state = {}
+    for name, tensor in read_weights(original).state.items():
+        for ours, theirs in names.items():
+            name = re.sub(ours, theirs, name)
+        state[name] = tensor.contiguous()
+    file = tmp_path / f"theirs.{suffix}"
+    (save_file if suffix == "safetensors" else torch.save)(state, file)
+    convert = ("convert", "cifar-resnet20", "--weights", file, "--bn", "example-weighted:alpha=0.1")
+    told = document(*convert, "--match", "shapes", "-o", tmp_path / "out")
+    assert told["renamed"]["layers"]["stage_2.0.conv_1"] == "layer2.0.conv1"
+    assert (told["renamed"]["checked"], told["renamed"]["norms"]) == (18, 19)
+    expected = surgeon.convert(surgeon.load("cifar-resnet20", weights=original), "example-weighted:alpha=0.1")
+    images = torch.randn(4, 3, 32, 32)
+    assert torch.equal(surgeon.load(tmp_path / "out")(images), expected.eval()(images))
+    assert "39 layers of the weights file matched by order and shape" in (tmp_path / "out" / "README.md").read_text()
+    assert "cifar-resnet20 by shapes alone" in refusal("convert", "cifar-resnet56", "--weights", file, "--bn", "ghost")
