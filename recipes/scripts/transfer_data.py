@@ -1,6 +1,6 @@
 """Cut the small data sets of transfer-defaults.yaml out of larger ones: so many images of each class, at random.
 
-Usage: python recipes/studies/transfer_data.py FOLDER OUTPUT
+Usage: python recipes/scripts/transfer_data.py FOLDER OUTPUT
 
 FOLDER holds the Parquet files of flowers102, pacs, cifar10 and usps, each in a folder of that name, with the columns
 `image` and `label` as on the Hugging Face hub. PACS has no splits, so that all three come out of its photos.
