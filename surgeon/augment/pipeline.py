@@ -84,6 +84,11 @@ def build_augmentation(
     )
 
 
+def chooses_crop(specs: Sequence[str], preprocessing: Preprocessing) -> bool:
+    """Whether one of the augmentations says how pictures are cropped."""
+    return any(one.kind is Kind.GEOMETRY for one in _operations(specs, preprocessing))
+
+
 def mixer(*specs: str, classes: int) -> BatchOperation:
     """Mixes and other batch augmentations for a training loop of one's own.
 

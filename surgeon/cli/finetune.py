@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from surgeon.report.wording import left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
     from surgeon.results import Epoch, FineTuning
+    from surgeon.training.recipe import SettledRecipe
 
 EPOCHS, LEARNING, REWRITING, OBJECTIVE = "Training", "What learns", "Rewriting and augmentation", "Loss"
 
@@ -144,8 +146,13 @@ def finetune(
         bool, typer.Option("--freeze-backbone", help="Train the head alone.", rich_help_panel=LEARNING)
     ] = False,
     freeze_norm: Annotated[
-        bool, typer.Option("--freeze-norm", help="Keep BatchNorm as it is.", rich_help_panel=LEARNING)
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--freeze-norm/--no-freeze-norm",
+            help="Keep BatchNorm as it is. Default: for few images, if nothing is rewritten.",
+            rich_help_panel=LEARNING,
+        ),
+    ] = None,
     only: Annotated[
         str | None,
         typer.Option("--only", metavar="norm", help="Train gamma, beta and the head.", rich_help_panel=LEARNING),
@@ -185,7 +192,8 @@ def finetune(
         "bn": bn, "insert": insert, "augment": augment, "strong": strong, "attack": attack, "loss": loss,
         "epochs": epochs, "lr": lr, "batch_size": batch_size,
         "snapshots": snapshots, "ema": ema, "label_smoothing": label_smoothing, "seed": seed,
-        "freeze": freeze or None, "only": only, "norm_weight_decay": norm_weight_decay, "tta": tta,
+        "freeze": freeze if freeze or freeze_norm is not None else None,
+        "only": only, "norm_weight_decay": norm_weight_decay, "tta": tta,
         "input_size": images.input_size,
     }  # fmt: skip
     settings = load_recipe(
@@ -216,16 +224,28 @@ def finetune(
         with output.working("Opening images and network…"):
             planned = plan_run(open_network, request)
         output.say(f"[bold]{escape(model)}[/] on {escape(data)}: {planned.outlook}")
+        _say_decided(planned.recipe, planned.decided)
         output.emit_lines([as_yaml(planned.recipe).rstrip()])
         return None
     with output.progress_bar() as bar:
         result = run_finetuning(
             open_network,
             request,
-            TerminalWatcher(bar, f"[bold]{escape(model)}[/] on {escape(data)}", settings.epochs),
+            TerminalWatcher(bar, f"[bold]{escape(model)}[/] on {escape(data)}"),
             bar,
         )
     return Answer(result, partial(describe, result, folder))
+
+
+def _say_decided(recipe: SettledRecipe, decided: Mapping[str, str]) -> None:
+    """What was left open, and by what it was decided."""
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in decided.items():
+        value = getattr(recipe, key)
+        shown = " ".join(value) or "nothing" if isinstance(value, tuple) else str(value).lower()
+        by_reason.setdefault(reason, []).append(f"{key} {shown}")
+    for reason, values in by_reason.items():
+        output.say(f"  by default     {escape(', '.join(values))} [dim]({escape(reason)})[/]")
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:
@@ -248,15 +268,21 @@ def _changes(texts: list[str]) -> dict[str, Any]:
 class TerminalWatcher:
     """Shows steps as a bar and epochs as lines."""
 
-    def __init__(self, bar: output.ProgressBar, headline: str, epochs: int) -> None:
+    def __init__(self, bar: output.ProgressBar, headline: str) -> None:
         self.bar = bar
         self.headline = headline
-        self.epochs = epochs
+        self.epochs = 0
+        self.tell_decided: Callable[[], None] = lambda: None
+
+    def begin(self, recipe: SettledRecipe, decided: Mapping[str, str]) -> None:
+        self.epochs = recipe.epochs
+        self.tell_decided = partial(_say_decided, recipe, decided)
 
     def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float, images_per_second: float) -> None:
         if self.headline:
             resumed = f", resumed at epoch {epoch}, step {done}" if (epoch, done) != (1, 1) else ""
             output.say(f"{self.headline}: {count(self.epochs, 'epoch')} of {count(of, 'step')}{resumed}")
+            self.tell_decided()
             self.headline = ""
         whole = of * self.epochs
         remark = f"{images_per_second:,.0f} images/s, loss {loss:.3f}, accuracy {accuracy:.1%}"

@@ -71,6 +71,8 @@ class FineTuning(Result):
     """Unlabelled images that are validation or test images too, and were left out."""
     preprocessing: Preprocessing
     recipe: dict[str, Any]
+    decided: dict[str, str] = Field(default_factory=dict)
+    """The keys of it that had been left open, and what they were decided by."""
     batch_size: int
     trained_parameters: int
     parameters: int

@@ -87,7 +87,8 @@ class Variant(BaseModel):
     """The keys that are not as they are by default."""
     varies: str = SEED
     """The key of the recipe that is different in each run: all that is random, or one source of it."""
-    epochs: int
+    epochs: int | None
+    """Unless the network and the images decide."""
     snapshots: int
 
     @property

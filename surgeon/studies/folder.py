@@ -20,6 +20,13 @@ from surgeon.studies.definition import Definition, Evaluation, Variant
 
 RECORD, LOCK, MOST_RECORD_BYTES = "study.json", ".lock", 1 << 26
 SCHEMA = 1
+DECIDES = "network and images decide"
+"""In the record of a study whose runs leave to network and images what their recipes do not say."""
+BEFORE_DECIDING: dict[bool, dict[str, Any]] = {
+    True: {"epochs": 10, "lr": 0.01, "batch_size": 64, "augment": ["standard"], "head_scale": 1.0},
+    False: {"epochs": 10, "lr": 0.01},
+}
+"""What older records mean where they are silent, with pretrained and with drawn weights; the rest is as it was."""
 
 
 class StudyFolder:
@@ -115,7 +122,7 @@ def begin(folder: StudyFolder, study: Definition, overwrite: bool) -> list[str]:
     record = folder.read_record()
     if record is None and any(entry.name != LOCK for entry in folder.path.iterdir()):
         raise SurgeonError(f"{folder.path} holds something that is no study.", "Choose another folder with -o.")
-    before: dict[str, Any] = record["runs"] if record is not None else {}
+    before: dict[str, Any] = _as_begun(record) if record is not None else {}
     sentences = _changes(record, study) if record is not None else []
     wanted = _wanted(study)
     changed = _begun_otherwise(folder, before, wanted)
@@ -187,13 +194,22 @@ def _write(folder: StudyFolder, study: Definition, runs: Mapping[str, Any], eval
     from yaml import safe_dump
 
     recipes = {folder.recipe(one.name): safe_dump(one.recipe, allow_unicode=True) for one in study.variants}
-    record = {"schema": SCHEMA, "study": study.model_dump(mode="json"), "runs": runs, "evaluations": evaluations}
+    record = {"schema": SCHEMA, DECIDES: True, "study": study.model_dump(mode="json")}
+    record |= {"runs": runs, "evaluations": evaluations}
     names = [*(str(path.relative_to(folder.path)) for path in recipes), RECORD]
     with staged(folder.path, names) as stage:
         (stage / "recipes").mkdir()
         for path, text in recipes.items():
             (stage / path.relative_to(folder.path)).write_text(text, encoding="utf-8")
         (stage / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _as_begun(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of its runs; where they are silent, an older version did not decide what is now decided."""
+    runs: dict[str, Any] = record["runs"]
+    if record.get(DECIDES):
+        return runs
+    return {name: BEFORE_DECIDING[bool(settings.get("pretrained", True))] | settings for name, settings in runs.items()}
 
 
 def _different(begun: Mapping[str, Any], variant: Variant) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from surgeon.training.feeding import Feed
 from surgeon.training.images import FEWEST_IMAGES, TrainingBatch
 from surgeon.training.network import train_mode
 from surgeon.training.objective import Draws, Given, Objective, Outcome
-from surgeon.training.recipe import Recipe
+from surgeon.training.recipe import SettledRecipe
 from surgeon.training.running import Running
 from surgeon.training.schedule import Rates, Schedule
 from surgeon.training.state import STATE, State, load_state, save_state
@@ -40,6 +40,9 @@ SECONDS_BETWEEN_SAVES = 120.0
 
 class Watcher(Protocol):
     """Who is told how training goes."""
+
+    def begin(self, recipe: SettledRecipe, decided: Mapping[str, str]) -> None:
+        """Before the first step: what is going to be done, and which keys were decided why."""
 
     def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float, images_per_second: float) -> None: ...
 
@@ -57,7 +60,7 @@ class Trainer:
     rates: Rates
     accelerator: Any
     processes: Processes
-    recipe: Recipe
+    recipe: SettledRecipe
     feed: Feed
     preprocessing: Preprocessing
     folder: Path

@@ -30,7 +30,7 @@ from surgeon.surgery.inspect import AFFINE
 from surgeon.surgery.proof import plan_surgery, rewrite, state_sha256
 from surgeon.surgery.residual import has_residual_addition
 from surgeon.surgery.temperature import set_temperature
-from surgeon.training.recipe import Recipe
+from surgeon.training.recipe import Recipe, SettledRecipe
 
 NORMS = (SurgicalNorm, BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
@@ -60,10 +60,8 @@ def fit_to_classes(loaded: LoadedModel, classes: int, seed: int, problem: Proble
 
 
 def _fit(loaded: LoadedModel, arguments: dict[str, int], seed: int, problem: Problem) -> LoadedModel:
-    source = loaded.origin.source
-    if source is None:
-        raise SurgeonError(f"Only your code can build {loaded.name!r}, so its head cannot be replaced.")
-    untrained = _is_untrained(loaded, source)
+    source = _source_of(loaded)
+    untrained = is_untrained(loaded)
     if arguments == {"num_classes": _outputs(loaded, problem)} and not untrained:
         return loaded
     source = source.model_copy(update={"arguments": {**source.arguments, **arguments}})
@@ -80,8 +78,15 @@ def _fit(loaded: LoadedModel, arguments: dict[str, int], seed: int, problem: Pro
     return LoadedModel(loaded.name, fresh, origin)
 
 
-def _is_untrained(loaded: LoadedModel, source: ModelSource) -> bool:
+def _source_of(loaded: LoadedModel) -> ModelSource:
+    if loaded.origin.source is None:
+        raise SurgeonError(f"Only your code can build {loaded.name!r}, so its head cannot be replaced.")
+    return loaded.origin.source
+
+
+def is_untrained(loaded: LoadedModel) -> bool:
     """Whether the weights are the random ones that surgeon draws; a checkpoint trained from such ones has others."""
+    source = _source_of(loaded)
     if loaded.origin.weights.origin != "random":
         return False
     mine = loaded.model.state_dict()
@@ -129,6 +134,19 @@ def _copy_fitting(trained: nn.Module, fresh: nn.Module) -> None:
             mine[name].copy_(tensor)
         elif (summed := fitted(tensor, mine[name].shape)) is not None:
             mine[name].copy_(summed)
+
+
+@torch.no_grad()
+def scale_new_head(before: nn.Module, after: nn.Module, scale: float) -> None:
+    """Make what was drawn for other classes smaller, so that its errors do not upset the trained layers.
+
+    Not zero: behind a ReLU, as in SqueezeNet, a head of zeros would never learn.
+    """
+    shapes = {name: parameter.shape for name, parameter in before.named_parameters()}
+    head = head_parameters(after)
+    for name, parameter in after.named_parameters():
+        if name in shapes and shapes[name] != parameter.shape and parameter in head:
+            parameter.mul_(scale)
 
 
 def apply_rewrites(loaded: LoadedModel, recipe: Recipe) -> None:
@@ -209,7 +227,7 @@ def norm_parameters(model: nn.Module) -> set[nn.Parameter]:
     return {p for m in model.modules() if isinstance(m, NORMS) for p in m.parameters(recurse=False)}
 
 
-def choose_what_learns(model: nn.Module, recipe: Recipe) -> None:
+def choose_what_learns(model: nn.Module, recipe: SettledRecipe) -> None:
     """Let gradients reach only what the recipe trains."""
     head, norms = head_parameters(model), norm_parameters(model)
     for parameter in model.parameters():
@@ -220,7 +238,7 @@ def choose_what_learns(model: nn.Module, recipe: Recipe) -> None:
         parameter.requires_grad_(learns or parameter in head)
 
 
-def train_mode(model: nn.Module, recipe: Recipe) -> None:
+def train_mode(model: nn.Module, recipe: SettledRecipe) -> None:
     """Training mode, except for what is frozen: there, BatchNorm keeps its statistics and dropout is off."""
     model.train()
     frozen = model.children() if "backbone" in recipe.freeze else ()
@@ -231,7 +249,7 @@ def train_mode(model: nn.Module, recipe: Recipe) -> None:
         head.train()
 
 
-def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, recipe: SettledRecipe) -> list[dict[str, Any]]:
     """Parameters that learn, grouped by how fast and with what decay."""
     head, norms = head_parameters(model), norm_parameters(model)
     layers = layers_of(model)
@@ -241,7 +259,7 @@ def parameter_groups(model: nn.Module, recipe: Recipe, decay_norms: bool) -> lis
         if not parameter.requires_grad:
             continue
         scale = recipe.head_lr if parameter in head else recipe.layer_decay ** (top - layers[name])
-        decays = decay_norms if parameter in norms else parameter.dim() > 1
+        decays = recipe.norm_weight_decay if parameter in norms else parameter.dim() > 1
         groups.setdefault((scale, recipe.weight_decay if decays else 0.0), []).append(parameter)
     return [
         {"params": parameters, "lr_scale": scale, "weight_decay": decay}
@@ -283,6 +301,12 @@ def _added_by_surgery(model: nn.Module) -> set[nn.Parameter]:
         if name not in AFFINE
     ]
     return {*rewritten, *(parameter for _, unit in units_of(model) for parameter in unit.parameters())}
+
+
+def has_plain_batch_norm(model: nn.Module) -> bool:
+    """Whether there are BatchNorm layers, and nothing has been rewritten or inserted."""
+    rewritten = any(True for _ in rewrites_of(model)) or any(True for _ in units_of(model))
+    return not rewritten and any(isinstance(module, (SurgicalNorm, BatchNorm)) for module in model.modules())
 
 
 def has_residual_path(loaded: LoadedModel) -> bool:

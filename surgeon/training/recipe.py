@@ -53,7 +53,9 @@ class Recipe(BaseModel):
     layers: str | None = key(None, "Rewrite only these layers.")
 
     augment: Augments = key(
-        (), "Augmentations, on top of `standard` unless they choose the crop. See `surgeon ls augments`."
+        (),
+        "Augmentations, on top of `standard` unless they choose the crop; for trained weights, of a milder `standard`. "
+        "See `surgeon ls augments`.",
     )
     strong: Strong = key(
         ("strong",),
@@ -71,29 +73,48 @@ class Recipe(BaseModel):
     train_images: int | None = key(None, "Stratified subset of N training images.", ge=2)
     unlabelled_images: int | None = key(None, "Random subset of N of the unlabelled images.", ge=2)
     unlabelled_ratio: int = key(7, "Unlabelled images that go with each labelled one in a step.", ge=1)
-    epochs: int = key(10, "Passes over the training images, or over unlabelled ones if that takes longer.", ge=1)
-    batch_size: int | None = key(None, "Images per step, over all processes; default: 64, or fewer for few.", ge=2)
+    epochs: int | None = key(
+        None,
+        "Passes over the training images, or over unlabelled ones if that takes longer; default: by their number.",
+        ge=1,
+    )
+    batch_size: int | None = key(None, "Images per step, over all processes; default: by their number.", ge=2)
     accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)
     input_size: int | None = key(None, "Height and width of the images, if not the network's own.", ge=8)
 
     optimizer: Optimizer = key("sgd", "An optimiser of timm's: sgd, adamw, lamb, …")
-    lr: float = key(0.01, "Learning rate at its highest.", gt=0)
+    lr: float | None = key(None, "Learning rate at its highest; default: by weights, optimiser and batch size.", gt=0)
     momentum: float = key(0.9, "Of SGD.", ge=0, lt=1)
     weight_decay: float = key(1e-4, "Of weights; of other parameters see norm_weight_decay.", ge=0)
     norm_weight_decay: bool | None = key(
         None,
         "Whether gamma and beta decay too; default: in BatchNorm networks with residual additions, as in the thesis.",
     )
-    head_lr: float = key(1.0, "Learning rate of the head, as a multiple.", gt=0)
+    head_lr: float | None = key(
+        None, "Learning rate of the head, as a multiple; default: 1 where lr is given, else by weights.", gt=0
+    )
+    head_scale: float | None = key(
+        None,
+        "Size of a new head's weights, as a multiple of how the network draws them; default: 0.01 on trained weights.",
+        gt=0,
+    )
     layer_decay: float = key(
         1.0, "Learning rate of each layer, as timm divides networks, as a multiple of that of the next one.", gt=0, le=1
     )
-    freeze: Frozen = key((), "backbone: train the head alone. norm: keep BatchNorm.")
+    freeze: Frozen | None = key(
+        None,
+        "backbone: train the head alone. norm: keep BatchNorm. Default: norm for few images, unless lr is given or "
+        "something is rewritten.",
+    )
     only: Literal["norm"] | None = key(None, "norm: train gamma, beta and the head alone.")
 
     schedule: Literal["cosine", "constant", "step"] = key("cosine", "Of the learning rate.")
     milestones: Shares = key((0.5, 0.75), "When a step schedule divides the rate by 10, as shares.")
-    warmup_epochs: float = key(0.0, "Epochs (of each cycle) in which the learning rate rises.", ge=0)
+    warmup_epochs: float | None = key(
+        None,
+        "Epochs (of each cycle) in which the learning rate rises; default: 0 where lr is given, else by weights.",
+        ge=0,
+    )
     snapshots: int = key(1, "Cycles of the schedule, each of which ends with a snapshot.", ge=1)
 
     clip_grad: float | None = key(None, "Largest norm of the gradient.", gt=0)
@@ -122,7 +143,7 @@ class Recipe(BaseModel):
     @classmethod
     def _no_truth_among_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """In Python true is 1, but `epochs: true` is a mistake."""
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation != bool | None:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation not in (bool, bool | None):
             raise ValueError(NO_TRUTH)
         return value
 
@@ -139,17 +160,35 @@ class Recipe(BaseModel):
         return self.seed if self.augment_seed is None else self.augment_seed
 
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
-        """Which keys do not go together, and why."""
-        if self.epochs % self.snapshots:
-            yield {"epochs", "snapshots"}, f"epochs={self.epochs} is no multiple of snapshots={self.snapshots}"
-        if self.warmup_epochs >= self.epochs / self.snapshots:
-            keys = {"warmup_epochs", "epochs", "snapshots"}
-            yield keys, f"warmup_epochs={self.warmup_epochs:g} leaves no epoch for training"
-        if self.unmixed_epochs > self.epochs:
-            sentence = f"unmixed_epochs={self.unmixed_epochs} is more than epochs={self.epochs}"
-            yield {"unmixed_epochs", "epochs"}, sentence
+        """Which keys do not go together, and why; what is left open is in nobody's way."""
+        if self.epochs is not None:
+            if self.epochs % self.snapshots:
+                yield {"epochs", "snapshots"}, f"epochs={self.epochs} is no multiple of snapshots={self.snapshots}"
+            if (self.warmup_epochs or 0) >= self.epochs / self.snapshots:
+                keys = {"warmup_epochs", "epochs", "snapshots"}
+                yield keys, f"warmup_epochs={self.warmup_epochs:g} leaves no epoch for training"
+            if self.unmixed_epochs > self.epochs:
+                sentence = f"unmixed_epochs={self.unmixed_epochs} is more than epochs={self.epochs}"
+                yield {"unmixed_epochs", "epochs"}, sentence
         if self.only and self.freeze:
             yield {"only", "freeze"}, "only and freeze exclude each other"
+
+
+class SettledRecipe(Recipe):
+    """A recipe that leaves nothing open."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    norm_weight_decay: bool
+    head_lr: float
+    head_scale: float
+    freeze: Frozen
+    warmup_epochs: float
+
+
+OPEN = tuple(name for name in SettledRecipe.__annotations__)
+"""Keys that the network and the images decide if the recipe does not."""
 
 
 def shipped_recipes() -> dict[str, Path]:

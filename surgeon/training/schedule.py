@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import nn
 
-from surgeon.training.recipe import Recipe
+from surgeon.training.recipe import SettledRecipe
 
 
 class Schedule:
     """Sets the learning rate of a step; it remembers nothing, so training can go on anywhere."""
 
-    def __init__(self, optimizer: Any, recipe: Recipe, steps: int) -> None:
+    def __init__(self, optimizer: Any, recipe: SettledRecipe, steps: int) -> None:
         from timm.scheduler.cosine_lr import CosineLRScheduler
         from timm.scheduler.multistep_lr import MultiStepLRScheduler
 
@@ -54,7 +54,7 @@ class Rates:
         return backbone, head
 
 
-def make_optimizer(groups: list[dict[str, Any]], recipe: Recipe) -> Any:
+def make_optimizer(groups: list[dict[str, Any]], recipe: SettledRecipe) -> Any:
     """An optimiser of timm's; without momentum there is none to be Nesterov's."""
     from timm.optim import create_optimizer_v2, get_optimizer_info
 

@@ -11,7 +11,7 @@ from surgeon.core.errors import SurgeonError, listing
 from surgeon.metrics import in_order
 from surgeon.results import Epoch
 from surgeon.training.loop import Trainer, Watcher
-from surgeon.training.recipe import Recipe
+from surgeon.training.recipe import SettledRecipe
 
 CURVES = "surgeon"
 """What the curves are called; TensorBoard's are a folder of that name in that of the run."""
@@ -32,7 +32,7 @@ def check_tracker(name: str | None) -> None:
 
 
 @contextmanager
-def tracking(trainer: Trainer, tool: str | None, recipe: Recipe) -> Iterator[None]:
+def tracking(trainer: Trainer, tool: str | None, recipe: SettledRecipe) -> Iterator[None]:
     """Send every epoch to the tracker that was asked for."""
     if tool is None:
         yield
@@ -52,6 +52,9 @@ class _Tracked:
 
     watcher: Watcher
     accelerator: Any
+
+    def begin(self, *args: Any) -> None:
+        self.watcher.begin(*args)
 
     def step(self, *args: Any) -> None:
         self.watcher.step(*args)

@@ -258,19 +258,57 @@ def test_nor_with_another_network_or_other_images(uninterrupted: Path) -> None:
     assert (uninterrupted / "result.json").read_bytes() == before
 
 
+def test_what_a_run_has_decided_outlives_other_defaults(
+    tmp_path: Path, uninterrupted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from surgeon.training import defaults, loop
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(loop.Trainer, "_end_epoch", full)
+        assert invoke(*QUICK, "-o", run).code == 1
+    with monkeypatch.context() as patched:
+        patched.setitem(defaults.SGD_RATE, True, 1.0)
+        assert document(*QUICK, "-o", tmp_path / "other")["recipe"]["lr"] > 0.1
+        result = document(*QUICK, "-o", run, "--resume")
+    expected = json.loads((uninterrupted / "result.json").read_text("utf-8"))
+    assert (result["recipe"], result["decided"]) == (expected["recipe"], expected["decided"])
+    assert result["decided"]["lr"] == "trained weights, sgd, batches of 20"
+    assert same(weights(run), weights(uninterrupted))
+
+
+def test_a_silent_run_says_what_is_decided_and_why(tmp_path: Path) -> None:
+    command = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "-o", tmp_path / "run", "--dry-run")
+    told = done(*command)
+    lines = [line.strip() for line in told.stderr.splitlines()]
+    assert "by default     batch_size 16, epochs 20 (80 training images)" in lines
+    assert "by default     freeze nothing (no plain BatchNorm to keep)" in lines
+    assert yaml.safe_load(told.stdout)["epochs"] == 20
+    told = done(*command, "--freeze-norm", "--epochs", 3)
+    recipe = yaml.safe_load(told.stdout)
+    assert (recipe["epochs"], recipe["freeze"]) == (3, ["norm"])
+    assert "epochs 3" not in told.stderr
+    told = done(*command, "--no-freeze-norm")
+    assert yaml.safe_load(told.stdout)["freeze"] == []
+    assert "freeze" not in told.stderr
+
+
 def test_the_recipe_of_a_run_is_spelled_out(tmp_path: Path, uninterrupted: Path) -> None:
-    """With what network and images have decided, which is compared in a run that is resumed."""
+    """With what network and images have decided."""
     path = uninterrupted / "recipe.yaml"
     recipe = yaml.safe_load(path.read_text("utf-8"))
     assert [recipe[key] for key in ("batch_size", "input_size", "norm_weight_decay")] == [20, 8, True]
     assert recipe == json.loads((uninterrupted / "result.json").read_text("utf-8"))["recipe"]
     command = ("finetune", "digits-resnet8", "--data", "digits", "--limit", 80, "--workers", 0, "--recipe")
     done(*command, path, "-o", uninterrupted, "--resume")
-    run = shutil.copytree(uninterrupted, tmp_path / "run")
-    (run / "recipe.yaml").write_text(
-        path.read_text("utf-8").replace("norm_weight_decay: true", "norm_weight_decay: false")
-    )
-    assert "settings: norm_weight_decay." in refusal(*QUICK, "-o", run, "--resume")
+    older = shutil.copytree(uninterrupted, tmp_path / "older")
+    (older / "recipe.yaml").write_text(path.read_text("utf-8").replace("head_scale: 1.0\n", ""))
+    done(*QUICK, "-o", older, "--resume")
+    (older / "recipe.yaml").write_text(path.read_text("utf-8").replace("\nlr: ", "\n# lr: "))
+    assert "is not the recipe of a run: it leaves lr open" in refusal(*QUICK, "-o", older, "--resume")
     assert "settings: norm_weight_decay." in refusal(*QUICK, "-o", uninterrupted, "--resume", "--no-norm-weight-decay")
 
 
@@ -482,17 +520,11 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
     monkeypatch.undo()
     assert "other settings: seed" in refusal(*QUICK, "--seed", 5, "-o", tmp_path / "run", "--resume")
     told = document(*QUICK, "--lr", 0.001, "-o", tmp_path / "run", "--resume")
-    assert told["settings"] == ["Resumed with a learning rate of 0.001 in place of 0.01."]
+    assert told["settings"] == ["Resumed with a learning rate of 0.001 in place of 0.00125."]
     assert "lr: 0.001" in (tmp_path / "run" / "recipe.yaml").read_text()
     assert max(told["epochs"][1]["backbone_rates"]) < 0.001
-    assert "other settings: lr" in refusal(*QUICK, "-o", tmp_path / "run", "--resume"), "it is finished"
-
-
-@pytest.mark.parametrize(("images", "batch"), [(2, 2), (8, 8), (20, 8), (100, 16), (127, 16), (128, 32), (5000, 64)])
-def test_few_images_make_smaller_batches(images: int, batch: int) -> None:
-    from surgeon.commands.finetune.batch import default_batch
-
-    assert default_batch(images) == batch
+    done(*QUICK, "-o", tmp_path / "run", "--resume")
+    assert "other settings: lr" in refusal(*QUICK, "--lr", 0.01, "-o", tmp_path / "run", "--resume"), "it is finished"
 
 
 def test_a_split_network_trains_on_weak_and_strong_copies(tmp_path: Path) -> None:

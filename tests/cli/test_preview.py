@@ -12,6 +12,7 @@ from PIL import Image
 from surgeon.augment.base import Kind, augments
 from surgeon.commands import preview
 from surgeon.commands.condition_preview import preview_condition
+from surgeon.commands.visible import visible
 from surgeon.conditions.base import ask
 from surgeon.core.media import Medium
 from surgeon.report.gallery import CAPTION_SIZE, Gallery, LabelShare, Row, Tile, cut_to_width, draw_gallery
@@ -159,8 +160,9 @@ def test_many_pictures_go_below_one_another(tmp_path: Path) -> None:
 
 def test_brighter_than_white_is_white() -> None:
     stated = pictures().preprocessing
-    assert preview._visible(torch.full((1, 8, 8), 3.0), stated).min() == 255
-    assert preview._visible(torch.full((1, 8, 8), -3.0), stated).max() == 0
+    brighter, darker = visible(torch.full((2, 1, 8, 8), 3.0) * torch.tensor([1, -1]).view(2, 1, 1, 1), stated)
+    assert brighter.min() == 255
+    assert darker.max() == 0
 
 
 def test_small_pictures_are_enlarged_without_blur(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ from surgeon.core.errors import SurgeonError
 from surgeon.core.progress import say_nothing
 from surgeon.measuring.preparation import InferenceRequest
 from surgeon.results import Epoch, FineTuning
-from surgeon.training.recipe import load_recipe
+from surgeon.training.recipe import SettledRecipe, load_recipe
 
 
 class _Nobody:
     """Watches and says nothing."""
+
+    def begin(self, recipe: SettledRecipe, decided: Mapping[str, str]) -> None:
+        pass
 
     def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float, images_per_second: float) -> None:
         pass

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageSet
+from surgeon.training.defaults import default_batch
 from surgeon.training.recipe import Recipe
 
-DEFAULT_BATCH, SMALLEST_BATCH, STEPS = 64, 8, 4
 MASKS_BATCH = 8
 """Of images with masks, which need far more memory."""
 
 
-def batch_for(images: ImageSet) -> int:
-    """The batch of a recipe that names none."""
-    batch = default_batch(len(images))
+def batch_for(images: ImageSet, trained: bool) -> int:
+    """The batch of a recipe that names none, for trained or for drawn weights."""
+    batch = default_batch(len(images), trained)
     return batch if images.masks is None else min(batch, MASKS_BATCH)
-
-
-def default_batch(images: int) -> int:
-    """The usual one; of few images a power of two that leaves an epoch several steps and drops few of them."""
-    several_steps = 1 << max(0, (images // STEPS).bit_length() - 1)
-    return min(DEFAULT_BATCH, max(SMALLEST_BATCH, several_steps), images)
 
 
 def check_division(batch_size: int, processes: int, recipe: Recipe) -> None:

@@ -74,6 +74,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
         unlabelled_left_out=run.unlabelled.left_out if run.unlabelled is not None else 0,
         preprocessing=run.preprocessing,
         recipe=run.recipe.model_dump(mode="json"),
+        decided=run.decided,
         batch_size=run.batch_size,
         trained_parameters=sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
         parameters=sum(p.numel() for p in parameters),

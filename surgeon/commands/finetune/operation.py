@@ -44,6 +44,7 @@ def run_finetuning(
         trainer.resume()
     else:
         processes.only_first(run.begin)
+    watcher.begin(run.recipe, run.decided)
     with _stopping_well(run):
         with stopping_at_ctrl_c() as stopped, tracking(trainer, request.track, run.recipe):
             trainer.should_stop = stopped.is_set

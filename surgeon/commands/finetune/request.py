@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.measuring.preparation import InferenceRequest
 from surgeon.report.folder import RESULT
-from surgeon.training.recipe import Recipe, check_recipe, read_yaml
+from surgeon.training.recipe import OPEN, Recipe, SettledRecipe, check_recipe, read_yaml
 from surgeon.training.tracking import check_tracker
 
 RECIPE, RUN, LOGITS, PICTURE = "recipe.yaml", "run.json", "test-logits.safetensors", "curves.png"
 CHECKPOINT, SNAPSHOTS, SWEEPS = "checkpoint", "snapshots", {"alpha": "sweep-alpha", "lambda": "sweep-lambda"}
-FITTED = ("augment", "batch_size", "input_size", "norm_weight_decay", "sweep_metric")
-"""Keys of a recipe that the network and the images decide, unless it does; the run's own has what came of it."""
+DRAWN_AS_IS = {"head_scale": 1.0}
+"""What a run of an older version did, whose recipe does not say it."""
 MAY_CHANGE = ("lr",)
 """Keys that an unfinished run may go on with another value of: a loss that is no number wants a smaller rate."""
 
@@ -57,21 +59,36 @@ def check_run(request: FinetuneRequest) -> None:
     elif not (folder / RUN).is_file():
         raise SurgeonError(f"There is no run in {folder} to resume.", "Leave --resume out to begin one.")
     else:
-        not_yet_known = [key for key in FITTED if getattr(request.recipe, key) in (None, ())]
-        refuse_other_run(folder, other_keys(folder, request.recipe, not_yet_known))
+        refuse_other_run(folder, other_keys(folder, request.recipe))
 
 
-def begun_with(folder: Path) -> Recipe:
+def begun_with(folder: Path) -> SettledRecipe:
     """The recipe of the run in a folder."""
-    return check_recipe(read_yaml(folder / RECIPE), str(folder / RECIPE))
+    path = folder / RECIPE
+    content = DRAWN_AS_IS | read_yaml(path)
+    try:
+        return SettledRecipe.model_validate(dict(check_recipe(content, str(path))))
+    except ValidationError as error:
+        keys = listing(str(details["loc"][0]) for details in error.errors())
+        raise SurgeonError(f"{path} is not the recipe of a run: it leaves {keys} open.") from None
 
 
-def other_keys(folder: Path, recipe: Recipe, apart_from: Collection[str] = ()) -> list[str]:
-    """The keys in which a recipe is not that of the run in a folder, and ought to be."""
+def goes_on_with(folder: Path, recipe: Recipe) -> SettledRecipe:
+    """The recipe of the run in a folder, but for what an unfinished run may go on with another value of."""
+    asked = {key: getattr(recipe, key) for key in MAY_CHANGE}
+    return begun_with(folder).model_copy(update={key: value for key, value in asked.items() if value is not None})
+
+
+def other_keys(folder: Path, recipe: Recipe) -> list[str]:
+    """The keys in which a recipe is not that of the run in a folder, and ought to be; the run decides open ones."""
     stored = begun_with(folder)
-    changeable = () if (folder / RESULT).is_file() else MAY_CHANGE
-    keys = [key for key in Recipe.model_fields if key not in (*apart_from, *changeable)]
-    return [key for key in keys if getattr(stored, key) != getattr(recipe, key)]
+    left_alone = [key for key in (*OPEN, "input_size", "sweep_metric") if getattr(recipe, key) is None]
+    left_alone += () if (folder / RESULT).is_file() else MAY_CHANGE
+    if stored.augment[len(stored.augment) - len(recipe.augment) :] == recipe.augment:  # after a crop that was decided
+        left_alone.append("augment")
+    return [
+        key for key in Recipe.model_fields if key not in left_alone and getattr(stored, key) != getattr(recipe, key)
+    ]
 
 
 def refuse_other_run(folder: Path, different: Sequence[str]) -> None:

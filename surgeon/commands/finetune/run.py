@@ -24,7 +24,7 @@ from surgeon.commands.finetune.request import (
     SWEEPS,
     FinetuneRequest,
     begun_with,
-    other_keys,
+    goes_on_with,
     refuse_other_run,
 )
 from surgeon.core.atomic import staged
@@ -49,6 +49,7 @@ from surgeon.results.steps import data_set, figures_of, images_of
 from surgeon.surgery.proof import state_sha256
 from surgeon.training import network
 from surgeon.training.copies import plan_copies
+from surgeon.training.defaults import Situation, settle
 from surgeon.training.feeding import Feed
 from surgeon.training.loop import Trainer, Watcher
 from surgeon.training.objective import Objective
@@ -59,6 +60,8 @@ from surgeon.training.state import STATE
 from surgeon.training.tracking import CURVES
 from surgeon.training.unlabelled import SAME, Unlabelled
 
+DECIDED = "decided"
+"""In the record of a run: the keys that its recipe had left open, and what they were decided by."""
 LARGEST_TRAINED = 256
 """Of the shorter side of images with masks, unless somebody says otherwise: larger ones take hours without a GPU."""
 MOST_RUN_BYTES = 1 << 20
@@ -81,30 +84,36 @@ class Run:
         self.splits = splits
         self.unlabelled = unlabelled
         self.device = pick_device(request.inference.device)
-        self.precision = usable_precision(Precision(request.recipe.precision), self.device)
+        asked = goes_on_with(self.folder, request.recipe) if request.resume else request.recipe
+        self.precision = usable_precision(Precision(asked.precision), self.device)
         self.problem = problem_of(loaded.origin, splits.train, request.inference.problem)
-        self.batch_size = request.recipe.batch_size or batch_for(splits.train)
+        trained = not network.is_untrained(loaded)
+        self.batch_size = asked.batch_size or batch_for(splits.train, trained)
         check_training_images(splits.train, self.batch_size, request.inference.limit)
-        check_division(self.batch_size, processes.count, request.recipe)
+        check_division(self.batch_size, processes.count, asked)
         self.name, self.base = loaded.name, loaded.origin.weights
         self.base_sha256 = state_sha256(loaded.model)
-        self.loaded = network.fit_to_data(loaded, splits.train, request.recipe.seed_of_weights, self.problem)
-        self.preprocessing = replace(request.inference.images, input_size=request.recipe.input_size).applied_to(
+        self.loaded = network.fit_to_data(loaded, splits.train, asked.seed_of_weights, self.problem)
+        self.preprocessing = replace(request.inference.images, input_size=asked.input_size).applied_to(
             self.loaded.origin.preprocessing, loaded.name, self.problem, splits.train, LARGEST_TRAINED
         )
         self.hears_first = self.loaded.medium is not loaded.medium
         names = splits.train.class_names if splits.train.names_known else None
         network.with_base(self.loaded, self.base_sha256)
         network.with_images(self.loaded, self.preprocessing, names)
-        if request.recipe.input_size is not None or self.hears_first:
+        if asked.input_size is not None or self.hears_first:
             network.check_input_size(self.loaded)
-        network.apply_rewrites(self.loaded, request.recipe)
+        network.apply_rewrites(self.loaded, asked)
         self.problem.check_network(self.loaded)
-        network.check_examples(self.loaded.model, self.batch_size // processes.count // request.recipe.accumulate)
-        if request.recipe.one_bit is not None:
-            network.change_one_bit(self.loaded.model, request.recipe.one_bit)
-        network.choose_what_learns(self.loaded.model, request.recipe)
-        self.recipe = self._fitted(request.recipe)
+        network.check_examples(self.loaded.model, self.batch_size // processes.count // asked.accumulate)
+        settled = settle(asked, self._situation(trained, new_head=self.loaded is not loaded))
+        self.recipe = settled.recipe
+        self.decided = self._stored().get(DECIDED, {}) if request.resume else settled.reasons
+        if trained:
+            network.scale_new_head(loaded.model, self.loaded.model, self.recipe.head_scale)
+        if self.recipe.one_bit is not None:
+            network.change_one_bit(self.loaded.model, self.recipe.one_bit)
+        network.choose_what_learns(self.loaded.model, self.recipe)
         masks = splits.train.masks is not None
         self.copies = plan_copies(self.recipe, self.loaded.model, self.preprocessing, self.has_branches, masks=masks)
         self.feed = Feed(
@@ -118,17 +127,21 @@ class Run:
         )
         self.feed.check()
 
-    def _fitted(self, recipe: Recipe) -> Recipe:
-        """The recipe with what the network and the images decide."""
-        decays = recipe.norm_weight_decay
-        fitted = {
-            "augment": recipe.augment or network.branch_augments(self.loaded.model)[:1],
-            "batch_size": self.batch_size,
-            "input_size": self.problem.side(self.preprocessing),
-            "sweep_metric": recipe.sweep_metric or self.problem.default_metric,
-            "norm_weight_decay": network.has_residual_path(self.loaded) if decays is None else decays,
-        }
-        return recipe.model_copy(update=fitted)
+    def _situation(self, trained: bool, new_head: bool) -> Situation:
+        return Situation(
+            images=len(self.splits.train),
+            classes=self.classes,
+            preprocessing=self.preprocessing,
+            trained=trained,
+            new_head=new_head,
+            residual=network.has_residual_path(self.loaded),
+            plain_norms=network.has_plain_batch_norm(self.loaded.model),
+            whole_pictures=self.splits.train.masks is None and self.medium is Medium.IMAGE,
+            branch_augments=network.branch_augments(self.loaded.model),
+            batch_size=self.batch_size,
+            input_size=self.problem.side(self.preprocessing),
+            metric=self.problem.default_metric,
+        )
 
     @property
     def _learned_from(self) -> tuple[ImageSet, ...]:
@@ -155,7 +168,7 @@ class Run:
             (self.folder / name).unlink(missing_ok=True)
         for name in (CHECKPOINT, SNAPSHOTS, *SWEEPS.values()):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        self._describe(self._identity)
+        self._describe({**self._identity, DECIDED: self.decided})
 
     def _describe(self, identity: dict[str, Any]) -> None:
         with staged(self.folder, (RECIPE, RUN)) as stage:
@@ -174,10 +187,10 @@ class Run:
             self.folder.rmdir()
 
     def check_same(self) -> None:
-        """Refuse to go on with the run of another network, of other images or of another recipe."""
+        """Refuse to go on with the run of another network or of other images; its recipe has been compared before."""
         stored = self._stored()
         different = [key for key, value in self._identity.items() if stored.get(key) != value]
-        refuse_other_run(self.folder, different + other_keys(self.folder, self.recipe))
+        refuse_other_run(self.folder, different)
         before = begun_with(self.folder).lr
         if before != self.recipe.lr:
             changes = (*self.changes, f"Resumed with a learning rate of {self.recipe.lr:g} in place of {before:g}.")
@@ -194,7 +207,8 @@ class Run:
             stored = parse_json(read_bounded(path, "record of a run", MOST_RUN_BYTES))
         except ValueError as error:
             raise SurgeonError(f"{path} is not readable JSON ({error}).") from None
-        if not isinstance(stored, dict) or not isinstance(stored.get("changes", []), list):
+        parts = {"changes": list, DECIDED: dict}
+        if not isinstance(stored, dict) or not all(isinstance(stored.get(k, of()), of) for k, of in parts.items()):
             raise SurgeonError(f"{path} is not the record of a run.")
         return stored
 
@@ -202,7 +216,7 @@ class Run:
         recipe, model = self.recipe, self.loaded.model.to(self.device)
         memory_format = network.memory_format(model)
         model.to(memory_format=memory_format)
-        optimizer = make_optimizer(network.parameter_groups(model, recipe, bool(recipe.norm_weight_decay)), recipe)
+        optimizer = make_optimizer(network.parameter_groups(model, recipe), recipe)
         return Trainer(
             model=model,
             objective=Objective(model, ask(recipe.loss), self.copies, self.classes),

@@ -25,6 +25,7 @@ from surgeon.studies.execution import Notes, error_in
 from surgeon.studies.folder import StudyFolder, changed_evaluations, refuse_other_settings, size_of
 from surgeon.studies.table import run_of
 from surgeon.studies.tasks import RESULT, Step, Task, tasks_of
+from surgeon.training.defaults import default_epochs
 from surgeon.training.recipe import check_recipe
 from surgeon.training.splits import open_splits
 from surgeon.training.unlabelled import open_unlabelled
@@ -127,6 +128,7 @@ def _probe(variant: Variant, study: Definition) -> Cost:
     splits = open_splits(request, recipe.train_images)
     images = splits.train
     batch = min(recipe.batch_size or BATCH, len(images))
+    epochs = recipe.epochs or default_epochs(len(images), variant.pretrained, recipe.snapshots)
     few = min(len(images), max(STEPS * batch, 2 * len(images.class_names)))
     short = {"epochs": 1, "snapshots": 1, "warmup_epochs": 0, "unmixed_epochs": 0, "train_images": few}
     short |= {"unlabelled_images": STEPS * batch * recipe.unlabelled_ratio} if variant.unlabelled is not None else {}
@@ -152,7 +154,7 @@ def _probe(variant: Variant, study: Definition) -> Cost:
             unlabelled = open_unlabelled(variant.unlabelled, request, splits, recipe)
             at_once = batch * recipe.unlabelled_ratio
             passes = max(len(images) // batch, len(unlabelled.images) // at_once) / max(1, few // batch, STEPS)
-        training = recipe.epochs * passes * epoch.seconds
+        training = epochs * passes * epoch.seconds
         rest = whole - epoch.seconds
         size = size_of(run) + (size_of(run / "checkpoint") * recipe.snapshots if recipe.snapshots > 1 else 0)
     return Cost(rest + training, SECONDS_OF_START, size)

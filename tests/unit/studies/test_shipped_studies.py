@@ -12,7 +12,7 @@ from surgeon.training.recipe import header_of
 
 SHIPPED = Path(__file__).parents[3] / "recipes" / "studies"
 COMMAND = "surgeon study"
-LOCAL = ("pacs",)
+LOCAL = ("pacs", "speech-moex", "transfer-defaults")
 """Studies of images that no preset gives: their header says where they have to be."""
 
 

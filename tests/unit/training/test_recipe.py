@@ -13,9 +13,12 @@ import surgeon
 from surgeon import checkpoint
 from surgeon.core.errors import SurgeonError
 from surgeon.models.names import check_model_name
+from surgeon.models.sources import Preprocessing
 from surgeon.training import network
 from surgeon.training.copies import plan_copies
+from surgeon.training.defaults import Situation, settle
 from surgeon.training.recipe import (
+    OPEN,
     Recipe,
     as_yaml,
     check_recipe,
@@ -47,22 +50,46 @@ def test_a_shipped_recipe_says_how_to_run_it_and_what_to_expect(name: str) -> No
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_shipped_recipe_fits_its_network(name: str) -> None:
     """Everything but the training itself: rewriting, what learns, optimiser, schedule, copies of images."""
-    recipe = load_recipe(name)
     model = shlex.split(header_of(RECIPES[name]).command)[2]
     if model == "resnet152":
         model = "resnet26"  # the same kinds of layers
     if "28-10" in model:
         model = "cifar-wideresnet28-2"
     loaded = checkpoint.open_model(model, pretrained=False)
-    network.apply_rewrites(loaded, recipe)
+    assert loaded.origin.preprocessing is not None
+    network.apply_rewrites(loaded, load_recipe(name))
+    situation = Situation(
+        images=1000,
+        classes=7,
+        preprocessing=loaded.origin.preprocessing,
+        trained=False,
+        new_head=False,
+        residual=True,
+        branch_augments=network.branch_augments(loaded.model),
+    )
+    recipe = settle(load_recipe(name), situation).recipe
     network.choose_what_learns(loaded.model, recipe)
-    groups = network.parameter_groups(loaded.model, recipe, decay_norms=True)
-    optimizer = make_optimizer(groups, recipe)
+    optimizer = make_optimizer(network.parameter_groups(loaded.model, recipe), recipe)
     schedule = Schedule(optimizer, recipe, steps=10 * recipe.epochs)
     schedule.set(0)
-    assert loaded.origin.preprocessing is not None
     copies = plan_copies(recipe, loaded.model, loaded.origin.preprocessing, branches="split" in recipe.bn)
     assert bool(copies.attack) == any("pgd" in spec for spec in (recipe.attack or "", *recipe.strong))
+
+
+BEFORE_DECIDING = {"head_lr": 1.0, "head_scale": 1.0, "warmup_epochs": 0.0, "freeze": ()}
+"""What was taken where a recipe was silent, before network and images decided."""
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_shipped_recipe_means_what_it_meant_before_anything_was_decided(name: str) -> None:
+    recipe = load_recipe(name)
+    trained = "--no-pretrained" not in header_of(RECIPES[name]).command
+    large = Preprocessing(input_size=(3, 224, 224), mean=(0, 0, 0), std=(1, 1, 1))
+    situation = Situation(images=77, classes=7, preprocessing=large, trained=trained, new_head=trained, residual=True)
+    settled = settle(recipe, situation).recipe
+    silent = [key for key in OPEN if getattr(recipe, key) is None]
+    before = {**dict(recipe), **{key: BEFORE_DECIDING[key] for key in silent}, "input_size": settled.input_size}
+    assert dict(settled) == before
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,29 @@ from torch import nn
 from surgeon.models.sources import BaseWeights, LoadedModel, load_model
 from surgeon.surgery.apply import convert
 from surgeon.training import network
-from surgeon.training.recipe import check_recipe
+from surgeon.training.recipe import SettledRecipe, check_recipe
 from surgeon.training.schedule import Schedule, make_optimizer
 from tests.helpers import SmallResNet
 
+PLAIN = {
+    "lr": 0.01,
+    "epochs": 10,
+    "batch_size": 20,
+    "optimizer": "sgd",
+    "head_lr": 1,
+    "warmup_epochs": 0,
+    "head_scale": 1,
+    "freeze": [],
+    "norm_weight_decay": True,
+}
+
+
+def settled(**keys: object) -> SettledRecipe:
+    return SettledRecipe.model_validate(dict(check_recipe(PLAIN | keys, "x")))
+
 
 def rates(steps: int, **keys: object) -> list[float]:
-    recipe = check_recipe({"lr": 0.4, **keys}, "x")
+    recipe = settled(**{"lr": 0.4, **keys})
     optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.zeros(1))], "lr_scale": 1.0}], lr=recipe.lr)
     schedule = Schedule(optimizer, recipe, steps)
     found = []
@@ -55,7 +71,7 @@ def test_a_single_step_has_the_highest_rate_and_no_remark(caplog: pytest.LogCapt
 
 
 def test_the_rate_of_a_step_does_not_depend_on_where_training_began() -> None:
-    recipe = check_recipe({"lr": 0.4, "epochs": 4, "warmup_epochs": 1}, "x")
+    recipe = settled(lr=0.4, epochs=4, warmup_epochs=1)
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=recipe.lr)
     schedule = Schedule(optimizer, recipe, 40)
     schedule.set(17)
@@ -64,9 +80,9 @@ def test_the_rate_of_a_step_does_not_depend_on_where_training_began() -> None:
 
 def settings(model: nn.Module, decay_norms: bool, **keys: object) -> dict[str, tuple[float, float]]:
     """Rate and decay of every parameter that learns, by name."""
-    recipe = check_recipe({"weight_decay": 0.1, **keys}, "x")
+    recipe = settled(**{"weight_decay": 0.1, "norm_weight_decay": decay_norms, **keys})
     network.choose_what_learns(model, recipe)
-    optimizer = make_optimizer(network.parameter_groups(model, recipe, decay_norms), recipe)
+    optimizer = make_optimizer(network.parameter_groups(model, recipe), recipe)
     Schedule(optimizer, recipe, 10 * recipe.epochs).set(0)
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {
@@ -78,7 +94,7 @@ def settings(model: nn.Module, decay_norms: bool, **keys: object) -> dict[str, t
 
 @pytest.mark.parametrize("name", ["sgd", "SGD", "sgdw", "nlars", "momentum", "adamw", "adamp", "nmuon"])
 def test_without_momentum_a_step_is_plain(name: str) -> None:
-    recipe = check_recipe({"optimizer": name, "momentum": 0, "lr": 0.1, "weight_decay": 0}, "x")
+    recipe = settled(optimizer=name, momentum=0, lr=0.1, weight_decay=0)
     parameter = nn.Parameter(torch.ones(2, 2))
     optimizer = make_optimizer([{"params": [parameter], "lr_scale": 1.0}], recipe)
     for _ in range(2):
@@ -181,10 +197,22 @@ def test_both_heads_of_a_network_that_has_two_learn(name: str, with_it: set[str]
     assert {rate for rate, _ in found.values()} == {0.2}
     assert drawn <= settings(model, True, only="norm").keys()
     for frozen in (["backbone"], ["norm"]):
-        network.train_mode(model, check_recipe({"freeze": frozen}, "x"))
+        network.train_mode(model, settled(freeze=frozen))
         assert all(module.training for head in network.head_of(model) for module in head.modules())
     learning = {name for name, module in model.named_modules() if module.training}
     assert {parameter.rpartition(".")[0] for parameter in drawn} <= learning
+
+
+def test_only_a_new_head_is_made_smaller() -> None:
+    trained = load_model("tf_efficientnet_lite0", pretrained=False)
+    trained.origin = trained.origin.model_copy(update={"weights": BaseWeights(origin="trained elsewhere")})
+    fitted = network.fit_to_classes(trained, 4, seed=1).model
+    before = {name: parameter.clone() for name, parameter in fitted.named_parameters()}
+    network.scale_new_head(trained.model, fitted, 0.01)
+    for name, parameter in fitted.named_parameters():
+        torch.testing.assert_close(parameter, before[name] * (0.01 if name.startswith("classifier.") else 1))
+    network.scale_new_head(trained.model, trained.model, 0.01)
+    assert torch.equal(trained.model.conv_stem.weight, fitted.conv_stem.weight)
 
 
 @pytest.mark.parametrize("name", ["convnext_atto", "torchvision:mobilenet_v3_small", "torchvision:squeezenet1_1"])
@@ -196,14 +224,14 @@ def test_one_head_learns(name: str) -> None:
 
 def test_frozen_layers_keep_their_statistics() -> None:
     model = SmallResNet()
-    network.train_mode(model, check_recipe({"freeze": ["norm"]}, "x"))
+    network.train_mode(model, settled(freeze=["norm"]))
     assert model.training
     assert not model.bn1.training
-    network.train_mode(model, check_recipe({"freeze": ["backbone"]}, "x"))
+    network.train_mode(model, settled(freeze=["backbone"]))
     assert model.fc.training
     assert not model.layer1.training
     assert not model.bn1.training
-    network.train_mode(model, check_recipe({}, "x"))
+    network.train_mode(model, settled())
     assert model.bn1.training
 
 
