@@ -207,6 +207,7 @@ def test_a_changed_evaluation_is_done_again() -> None:
     assert (first["rows"][0]["images"], json.loads(outcome.stdout)["rows"][0]["images"]) == (450, 50)
 
 
+@pytest.mark.long
 def test_networks_are_adapted_to_the_images_of_an_evaluation() -> None:
     evaluations = {"test": None, "adapted": {"recalibrate": 64}, "kept": {"recalibrate": 1e9}}
     result = document("study", write(evaluations=evaluations), "-o", "out", "--jobs", "1")
