@@ -13,7 +13,7 @@ from surgeon.commands.evaluate import run_evaluation
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.measuring.preparation import InferenceRequest
 from surgeon.measuring.values import evenly_spaced
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.results import Method, Sweep
 from surgeon.surgery.branches import split_layers
 

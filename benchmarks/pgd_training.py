@@ -15,7 +15,8 @@ from timing import best_times, report
 from surgeon.augment.pipeline import Augmentation
 from surgeon.cli.host import keep_heap
 from surgeon.losses.base import Copy, ask
-from surgeon.models.sources import Preprocessing, load_model
+from surgeon.models.origin import Preprocessing
+from surgeon.models.sources import load_model
 from surgeon.training.copies import Copies, plan_copies
 from surgeon.training.network import memory_format
 from surgeon.training.objective import Draws, Given, Objective

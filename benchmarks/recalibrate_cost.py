@@ -10,7 +10,7 @@ from surgeon.checkpoint import open_model
 from surgeon.commands.evaluate import run_evaluation
 from surgeon.commands.recalibrate.operation import RecalibrationRequest, run_recalibration
 from surgeon.measuring.preparation import InferenceRequest
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 
 ROUNDS, MOST = 5, 1.5
 REAL = FOLDER.is_dir()

@@ -30,7 +30,8 @@ import surgeon
 from surgeon.data.opening import open_data
 from surgeon.data.stratified import halves, limit, rest
 from surgeon.measuring.preparation import InferenceRequest, prepare
-from surgeon.models.sources import LoadedModel, load_model
+from surgeon.models.origin import LoadedModel
+from surgeon.models.sources import load_model
 from surgeon.surgery.entropy import minimise_entropy
 
 CIFAR_WEIGHTS = {"cifar-resnet20": "resnet20-12fca82f.th", "cifar-resnet56": "resnet56-4bfd9763.th"}

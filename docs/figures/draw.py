@@ -38,7 +38,7 @@ from surgeon.inserts.crossnorm.styles import cross_normalise, cross_normalise_ch
 from surgeon.inserts.moex.exchange import exchange_moments
 from surgeon.layers import statistics
 from surgeon.layers.statistics import Statistics
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.surgery.inspect import inspect_model
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 
 import surgeon
 from surgeon.data.digits import load_digits
-from surgeon.models.sources import BaseWeights, load_model
+from surgeon.models.origin import BaseWeights
+from surgeon.models.sources import load_model
 
 
 def train(recipe: dict) -> torch.nn.Module:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 def augment_pictures(

@@ -13,7 +13,7 @@ from surgeon.augment.base import AugmentConfig, ImageOperation, Kind, option, re
 from surgeon.augment.geometry import fill_colour, is_small
 
 if TYPE_CHECKING:
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class FoundOn(StrEnum):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Generator, Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 __all__ = [
     "Augment",

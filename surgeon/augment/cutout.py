@@ -14,7 +14,7 @@ from surgeon.augment.draws import Draws
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class CutoutConfig(AugmentConfig):

@@ -10,7 +10,7 @@ from surgeon.augment.base import ImageOperation
 if TYPE_CHECKING:
     from PIL import Image
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 LARGEST_PADDED = 64
 """Up to this size, pictures are padded and cropped; larger ones are cropped and resized."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from surgeon.augment.base import AugmentConfig, ImageOperation, Kind, option, register
 
 if TYPE_CHECKING:
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class JitterConfig(AugmentConfig):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 def allowed_with_masks() -> list[str]:

@@ -17,7 +17,7 @@ from surgeon.core.errors import SurgeonError
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 SUMMERS = "Summers and Dinneen, WACV 2019"
 

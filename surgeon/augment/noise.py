@@ -13,7 +13,7 @@ from surgeon.augment.base import AugmentConfig, ImageOperation, Kind, option, re
 if TYPE_CHECKING:
     from PIL import Image
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class NoiseConfig(AugmentConfig):

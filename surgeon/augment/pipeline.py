@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Generator, Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 Tell = Callable[["Tensor"], None]
@@ -101,7 +101,7 @@ def mixer(*specs: str, classes: int) -> BatchOperation:
     only for what does not average them, and raised for with `SurgeonError` by what does.
     """
     from surgeon.augment.mixing import soft
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
     # Batch augmentations go by the size of the batch they are given.
     operations = _batch_operations(specs, Preprocessing(input_size=(3, 224, 224), mean=(0, 0, 0), std=(1, 1, 1)))

@@ -12,7 +12,7 @@ from surgeon.augment.base import AugmentConfig, Kind, option, register
 from surgeon.augment.geometry import is_small
 
 if TYPE_CHECKING:
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class PolicyConfig(AugmentConfig):

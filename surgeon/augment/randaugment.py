@@ -12,7 +12,7 @@ from surgeon.augment.base import AugmentConfig, ImageOperation, Kind, option, re
 from surgeon.augment.geometry import fill_colour
 
 if TYPE_CHECKING:
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 SCALE = 10
 """The magnitude at which an operation has the strength that AutoAugment gives it at most."""

@@ -15,7 +15,7 @@ from surgeon.core.media import Medium
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class SpecAugmentConfig(AugmentConfig):

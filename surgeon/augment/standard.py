@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 PADDING = 1 / 8
 """Of the side: the usual 4 pixels at 32."""

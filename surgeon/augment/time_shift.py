@@ -14,7 +14,7 @@ from surgeon.core.media import Medium
 if TYPE_CHECKING:
     from PIL import Image
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class TimeShiftConfig(AugmentConfig):

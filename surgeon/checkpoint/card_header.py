@@ -12,7 +12,7 @@ from surgeon.core.media import Medium
 from surgeon.models.history import DataKind
 from surgeon.models.hub import hub_name
 from surgeon.models.lineage import last_test, training_data
-from surgeon.models.sources import Origin
+from surgeon.models.origin import Origin
 from surgeon.problems import SEGMENTATION, Problem, problem_of
 from surgeon.surgery.plainness import predicts_unconverted
 

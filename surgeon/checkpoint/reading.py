@@ -22,8 +22,9 @@ from surgeon.models.hub import (
     not_waiting_for_hub,
     repository_of,
 )
+from surgeon.models.origin import LoadedModel, Origin
 from surgeon.models.renaming import Naming
-from surgeon.models.sources import LoadedModel, Origin, build, load_model
+from surgeon.models.sources import build, load_model
 from surgeon.surgery.apply import apply_plan
 from surgeon.surgery.branches import mix_branches
 from surgeon.surgery.collect import make_room

@@ -14,7 +14,7 @@ from torch import Tensor
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.core.reading import parse_json, read_bounded, shortened
 from surgeon.models.history import History
-from surgeon.models.sources import BaseWeights, ModelSource, Preprocessing
+from surgeon.models.origin import BaseWeights, ModelSource, Preprocessing
 from surgeon.models.timm_folder import read_config
 from surgeon.surgery.branches import Mixing
 from surgeon.surgery.plan import ResolvedPlan

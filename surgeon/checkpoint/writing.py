@@ -37,7 +37,8 @@ from surgeon.core.errors import SurgeonError, count
 from surgeon.core.versions import VERSION
 from surgeon.layers.running import evaluate_once
 from surgeon.models.history import MOST_STEPS, Saved, Step
-from surgeon.models.sources import LoadedModel, ModelSource, Origin, build, example_inputs, timm_preprocessing
+from surgeon.models.origin import LoadedModel, ModelSource, Origin
+from surgeon.models.sources import build, example_inputs, timm_preprocessing
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, current_plan, unwrapped
 from surgeon.surgery.branches import mix_of

@@ -20,7 +20,7 @@ from surgeon.report.wording import matched_text, preprocessing_text
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class Answer(NamedTuple):

@@ -16,7 +16,7 @@ from surgeon.core.errors import SurgeonError
 
 if TYPE_CHECKING:
     from surgeon.measuring.preparation import InferenceRequest
-    from surgeon.models.sources import LoadedModel
+    from surgeon.models.origin import LoadedModel
 
 R = TypeVar("R")
 

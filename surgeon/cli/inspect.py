@@ -19,7 +19,7 @@ from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import preprocessing_text, shift_sentence
 
 if TYPE_CHECKING:
-    from surgeon.models.sources import LoadedModel
+    from surgeon.models.origin import LoadedModel
     from surgeon.results import DataShift
     from surgeon.surgery.inspect import Inspection
     from surgeon.surgery.shift import Shift

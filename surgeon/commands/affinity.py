@@ -30,7 +30,7 @@ from surgeon.measuring.engine import measure
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, prepare
 from surgeon.metrics import compare
 from surgeon.metrics.imagined import RIGHT
-from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.models.origin import LoadedModel, Preprocessing
 from surgeon.problems import CLASSIFICATION
 from surgeon.results import Affinity, AugmentAffinity
 

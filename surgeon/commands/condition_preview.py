@@ -15,7 +15,7 @@ from surgeon.conditions.base import Asked, ask, check_medium
 from surgeon.core.errors import SurgeonError
 from surgeon.data.transforms import normalise, transform_for
 from surgeon.measuring.conditions import renormalise
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.report.gallery import Gallery, LabelShare, Row, Tile
 
 

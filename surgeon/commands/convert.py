@@ -9,7 +9,7 @@ from typing import Any
 from surgeon import checkpoint
 from surgeon.inserts import Effect
 from surgeon.models.history import Renamed
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.norms import norms
 from surgeon.results.conversion import Conversion
 from surgeon.surgery.plan import ResolvedPlan

@@ -27,7 +27,7 @@ from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, bat
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import intervals, metrics, summarise
 from surgeon.models.history import TemperatureFitted
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.report.evaluation import evaluation_page, evaluation_picture
 from surgeon.report.folder import write_report
 from surgeon.report.masks import write_mask_report

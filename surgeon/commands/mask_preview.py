@@ -19,7 +19,7 @@ from surgeon.data.masks import BadMaskError
 from surgeon.data.seeding import seed_from, seeded
 from surgeon.data.transforms import normalise
 from surgeon.measuring.conditions import denormalise
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.problems import SEGMENTATION
 from surgeon.report.gallery import Gallery, LabelShare, Row, Tile
 from surgeon.report.masks import coloured

@@ -20,7 +20,8 @@ from surgeon.measuring.comparison import gain_over
 from surgeon.measuring.engine import measure
 from surgeon.measuring.preparation import InferenceRequest, prepare
 from surgeon.metrics import metrics, summarise
-from surgeon.models.sources import LoadedModel, example_inputs
+from surgeon.models.origin import LoadedModel
+from surgeon.models.sources import example_inputs
 from surgeon.results import Merging
 from surgeon.results.steps import merged
 from surgeon.surgery.branches import merge_branches, mix_branches, mix_of, split_layers

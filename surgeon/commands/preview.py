@@ -24,7 +24,7 @@ from surgeon.data.named_splits import MissingSplitError
 from surgeon.data.opening import open_data
 from surgeon.data.seeding import seed_from
 from surgeon.data.stratified import Indices
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.report.gallery import Gallery, LabelShare, Row, Scales, Tile
 
 VERSIONS = 4

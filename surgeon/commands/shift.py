@@ -11,7 +11,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.core.progress import Progress
 from surgeon.data.loaders import Batches
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, prepare
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.report.folder import write_report
 from surgeon.report.shift import shift_page, shift_picture
 from surgeon.results import DataShift

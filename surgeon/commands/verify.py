@@ -12,7 +12,8 @@ from surgeon import checkpoint
 from surgeon.checkpoint.record import Surgery, find_problems, read_surgery
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.layers.running import evaluate_once
-from surgeon.models.sources import LoadedModel, build, example_inputs
+from surgeon.models.origin import LoadedModel
+from surgeon.models.sources import build, example_inputs
 from surgeon.surgery import parity
 from surgeon.surgery.apply import install_everywhere
 from surgeon.surgery.branches import mix_branches

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from surgeon.measuring.conditions import pixels_of
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.report.gallery import Scales
 from surgeon.report.spectrogram import axes_of, coloured
 

@@ -34,7 +34,7 @@ def _augmented(augment: Augment, config: AugmentConfig, seen: Seen) -> Tensor:
 
     from surgeon.augment.pipeline import build_augmentation
     from surgeon.data.seeding import seeded
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
     channels, height, width = seen.pixels.shape[1:]
     # Batch augmentations expect images whose mean is 0, and get images from -1 to 1.

@@ -13,7 +13,7 @@ from surgeon.core.media import Medium
 from surgeon.data.images import ImageSet
 
 if TYPE_CHECKING:
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 WORDNET_NUMBER = re.compile(r"^n\d{8}\s+")
 CODE = re.compile(r"(n\d{8}|\d+)$")

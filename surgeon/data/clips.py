@@ -26,7 +26,7 @@ from surgeon.models.spectrogram import Spectrogram
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 MODE, RATE = "F", "rate"
 SLOWEST, FASTEST = 1000, 768_000

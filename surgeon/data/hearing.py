@@ -8,7 +8,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.data.clips import header_of
 from surgeon.data.images import ImageSet
 from surgeon.data.loaders import batches
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.models.spectrogram import RATE, Spectrogram
 
 MOST_CLIPS = 1000

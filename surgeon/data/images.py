@@ -25,7 +25,7 @@ from surgeon.data.stratified import Indices
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 FINGERPRINT_SAMPLE = 64
 MOST_IMAGE_BYTES = 1 << 29

@@ -21,7 +21,7 @@ from surgeon.core.errors import ExitCode, SurgeonError, count, listing
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.masks import BadMaskError
 from surgeon.data.transforms import MakeInput, normalise, resized_mask, transform_for
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 PIECE = 16  # images per task: enough that small images do not cost more to hand out than to decode
 BATCHES_AHEAD = 2

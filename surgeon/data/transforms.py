@@ -12,7 +12,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.data.clips import ClipTransform
 from surgeon.data.masks import Mask
 from surgeon.data.mel import log_mel, resized
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 MODES = {1: "L", 3: "RGB"}
 

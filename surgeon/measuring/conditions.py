@@ -16,7 +16,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.data.loaders import Batch
 from surgeon.data.transforms import normalise
 from surgeon.measuring.variants import Condition
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 
 @dataclass

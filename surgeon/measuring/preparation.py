@@ -19,7 +19,7 @@ from surgeon.data.stratified import limit
 from surgeon.layers.running import evaluating
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.variants import Variant
-from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.models.origin import LoadedModel, Preprocessing
 from surgeon.problems import CLASSIFICATION, Problem, problem_of
 from surgeon.views import Merge, Views, views_for
 

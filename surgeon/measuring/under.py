@@ -16,7 +16,7 @@ from surgeon.measuring.spreading import Samples
 from surgeon.measuring.variants import Condition, Variant
 from surgeon.metrics import Scores, summarise
 from surgeon.metrics.pooling import AnyScores, ScoresUnder
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 CLEAN = "clean"
 SEPARATOR = "\n"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from surgeon.data.loaders import Batch
 from surgeon.measuring.axes import Axis, Value
 from surgeon.measuring.inference import InferenceSettings
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.views import Merge, Merger
 
 Condition = Callable[[Batch], Batch]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 
 
 class OutputNames(NamedTuple):

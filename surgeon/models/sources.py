@@ -5,26 +5,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
-from surgeon.core.media import Medium
 from surgeon.core.reading import shortened
 from surgeon.models.adopting import adopted
 from surgeon.models.allocation import bounded_by
 from surgeon.models.allowed import check_source
 from surgeon.models.catalog import CATALOG
 from surgeon.models.channels import COLOURS, with_channels
-from surgeon.models.history import History, Step
 from surgeon.models.hub import (
     NoWeightsError,
     careful,
@@ -34,121 +30,14 @@ from surgeon.models.hub import (
     timm_refusal,
 )
 from surgeon.models.names import architecture_names, check_model_name
+from surgeon.models.origin import BaseWeights, LoadedModel, ModelSource, Origin, Preprocessing
 from surgeon.models.renaming import AS_NAMED, Naming
-from surgeon.models.spectrogram import Spectrogram
 from surgeon.models.timm_folder import check_timm_folder, folder_arguments
 
 AUXILIARY = "aux_classifier."
 """How the weights of an auxiliary head of torchvision's segmentation networks are called."""
 DRAWN_WITH = 0
 """The seed of random weights, which are the same in every run."""
-
-
-class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ModelSource(Record):
-    """How to build the network again, without weights."""
-
-    library: Literal["timm", "torchvision", "surgeon"]
-    architecture: str
-    arguments: dict[str, Any] = {}
-
-
-Side = Annotated[int, Field(ge=1, le=8192)]
-Values = Annotated[tuple[float, ...], Field(min_length=1, max_length=8192)]
-
-
-class Preprocessing(Record):
-    """What the network expects of its images, or of clips of sound."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-    input_size: tuple[Side, Side, Side]
-    mean: Values
-    std: Values
-    interpolation: Annotated[str, Field(pattern="^[a-z_-]{1,20}$")] = "bilinear"
-    crop_pct: Annotated[float, Field(gt=0, le=100)] = 1.0
-    sound: Spectrogram | None = None
-    """What is made of clips, for a network that takes sound; mean and standard deviation are of this."""
-
-    @model_validator(mode="after")
-    def _of_one_channel(self) -> Self:
-        if self.sound is not None and (self.input_size[0], len(self.mean), len(self.std)) != (1, 1, 1):
-            raise ValueError("a spectrogram has one channel")
-        return self
-
-    @property
-    def medium(self) -> Medium:
-        """What the network takes."""
-        return Medium.IMAGE if self.sound is None else Medium.SOUND
-
-    @property
-    def is_reversible(self) -> bool:
-        """Whether samples can be told from what the network sees of them, as pixels can, and waveforms cannot."""
-        return self.sound is None
-
-    @model_serializer(mode="wrap")
-    def _without_sound(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Records of networks for images, which timm also reads, say nothing of sound."""
-        fields: dict[str, Any] = serialise(self)
-        return {name: value for name, value in fields.items() if name != "sound" or value is not None}
-
-
-class BaseWeights(Record):
-    """Which weights the network had before surgery."""
-
-    origin: str
-    sha256: str | None = None
-
-
-class Origin(Record):
-    """Everything known about where a network came from."""
-
-    source: ModelSource | None = None
-    preprocessing: Preprocessing | None = None
-    weights: BaseWeights = BaseWeights(origin="unknown")
-    class_names: tuple[str, ...] | None = None
-    """Of the outputs, where they are known."""
-    notes: tuple[str, ...] = ()
-    history: History = ()
-    """What has been done to it, in order."""
-
-    def after(self, *steps: Step) -> Origin:
-        """The same with more steps."""
-        return self.model_copy(update={"history": (*self.history, *steps)})
-
-
-@dataclass
-class LoadedModel:
-    """A network in evaluation mode and where it came from."""
-
-    name: str
-    model: nn.Module
-    origin: Origin
-
-    @property
-    def medium(self) -> Medium:
-        """What it takes, images if that is not known."""
-        return self.origin.preprocessing.medium if self.origin.preprocessing is not None else Medium.IMAGE
-
-    def note(self, *steps: Step) -> None:
-        """Add to the history what was done to the network."""
-        self.origin = self.origin.after(*steps)
-        self.model.origin = self.origin  # type: ignore[assignment]
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """Of the outputs, where they are known: to us, or to timm."""
-        names = self.origin.class_names or (getattr(self.model, "pretrained_cfg", None) or {}).get("label_names")
-        return tuple(map(str, names)) if isinstance(names, list | tuple) and names else None
-
-
-def note_on(model: nn.Module, step: Step) -> None:
-    """Add to the history of a network in memory, wherever it came from."""
-    known: Origin = getattr(model, "origin", None) or Origin()
-    model.origin = known.after(step)  # type: ignore[assignment]
 
 
 def load_model(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from surgeon.data.images import ImageSet
 from surgeon.data.transforms import MakeInput
 from surgeon.metrics.accumulator import Scores
-from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.models.origin import LoadedModel, Preprocessing
 
 
 class Problem(ABC):

@@ -11,7 +11,7 @@ from surgeon.data.images import ImageSet
 from surgeon.data.transforms import transform_for
 from surgeon.layers.wrapped import logits_in
 from surgeon.metrics.accumulator import Scores
-from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.models.origin import LoadedModel, Preprocessing
 from surgeon.problems.answers import check_logits
 from surgeon.problems.base import Problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.data.images import ImageSet
-from surgeon.models.sources import Origin
+from surgeon.models.origin import Origin
 from surgeon.problems.base import Problem
 from surgeon.problems.classification import CLASSIFICATION
 from surgeon.problems.segmentation import SEGMENTATION

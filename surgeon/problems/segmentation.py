@@ -20,7 +20,7 @@ from surgeon.data.transforms import WholeImage
 from surgeon.layers.units import TrainingUnit, training_units
 from surgeon.metrics.accumulator import Scores
 from surgeon.metrics.mask_scores import MaskScores
-from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.models.origin import LoadedModel, Preprocessing
 from surgeon.problems.answers import kind
 from surgeon.problems.base import Problem
 

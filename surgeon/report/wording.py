@@ -11,7 +11,7 @@ from surgeon.core.errors import count, listing
 from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation
 
 if TYPE_CHECKING:
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
     from surgeon.results import FineTuning, Gain
     from surgeon.surgery.shift import Shift
 

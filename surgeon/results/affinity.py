@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results.base import Result
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from pydantic import BaseModel, ConfigDict
 
 from surgeon.models.history import Renamed
-from surgeon.models.sources import BaseWeights, Preprocessing
+from surgeon.models.origin import BaseWeights, Preprocessing
 from surgeon.surgery.plan import Insertion, Operation, ResolvedPlan
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surgeon.core.devices import Precision
 from surgeon.metrics import Metrics
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results.base import Gain, Result
 from surgeon.views import Merge
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from surgeon.metrics import Metrics
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results.base import Gain, Result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surgeon.core.devices import Precision
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results.base import Result
 
 

@@ -24,7 +24,7 @@ from surgeon.models.history import (
     Recalibrated,
     Swept,
 )
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.results.ensemble import Choice, Ensemble, Restatement
 from surgeon.results.outputs import Merging
 from surgeon.results.recalibration import Measured, Recalibration

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from surgeon.core.devices import Precision
 from surgeon.metrics import Metrics
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results.base import Gain, Result
 
 

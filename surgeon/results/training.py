@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from surgeon.metrics import Metrics
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results.base import Result
 
 

@@ -16,7 +16,7 @@ from surgeon.inserts import inserts
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.history import Converted
-from surgeon.models.sources import note_on
+from surgeon.models.origin import note_on
 from surgeon.norms import NormConfig, norms
 from surgeon.surgery import adapters, parity
 from surgeon.surgery.inserting import carry_over, insert_units

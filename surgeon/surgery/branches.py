@@ -16,7 +16,7 @@ from surgeon.layers.router import Branch, Router
 from surgeon.layers.statistics import Statistics, share_within_groups
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.history import Merged
-from surgeon.models.sources import note_on
+from surgeon.models.origin import note_on
 from surgeon.norms import norms_with
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.plan import ResolvedPlan

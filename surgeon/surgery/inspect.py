@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from surgeon.core.private import BatchNorm
 from surgeon.layers.running import evaluating, flatten
 from surgeon.layers.surgical import SurgicalNorm
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.surgery import adapters
 from surgeon.surgery.gates import GateUsage
 from surgeon.surgery.inserting import units_of

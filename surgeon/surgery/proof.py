@@ -15,7 +15,8 @@ from surgeon.inserts import Effect
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import surgical_layers
 from surgeon.models.history import Converted
-from surgeon.models.sources import BaseWeights, LoadedModel, example_inputs
+from surgeon.models.origin import BaseWeights, LoadedModel
+from surgeon.models.sources import example_inputs
 from surgeon.surgery import parity
 from surgeon.surgery.apply import apply_plan, install_everywhere
 from surgeon.surgery.inserting import taken_out

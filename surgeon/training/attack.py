@@ -17,7 +17,7 @@ from surgeon.conditions.attacks.network import attacked
 from surgeon.conditions.base import Asked
 from surgeon.layers.router import Branch
 from surgeon.measuring.conditions import pixels_of, renormalise
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.surgery.branches import branch
 
 

@@ -19,7 +19,7 @@ from surgeon.conditions.base import check_medium
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.layers.units import TrainingUnit, training_units
 from surgeon.losses.base import Asked, Copy, ask
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.training.attack import TrainingAttack
 from surgeon.training.keys import attack_among
 from surgeon.training.recipe import Recipe

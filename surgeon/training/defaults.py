@@ -13,7 +13,7 @@ from typing import Any
 from surgeon.augment.geometry import is_small
 from surgeon.augment.pipeline import chooses_crop
 from surgeon.core.errors import SurgeonError, count
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.training.recipe import Recipe, SettledRecipe
 
 SEEN = {True: 4_000, False: 100_000}

@@ -24,7 +24,7 @@ from surgeon.data.seeding import seed_from
 from surgeon.data.transforms import normalise
 from surgeon.layers.units import training_units
 from surgeon.metrics import Metrics
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results import Epoch
 from surgeon.training.feeding import Feed
 from surgeon.training.images import FEWEST_IMAGES, TrainingBatch

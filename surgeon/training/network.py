@@ -21,7 +21,8 @@ from surgeon.layers.rewriting import NormConfig
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.channels import fitted
-from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing, build, drawn, example_inputs
+from surgeon.models.origin import BaseWeights, LoadedModel, ModelSource, Preprocessing
+from surgeon.models.sources import build, drawn, example_inputs
 from surgeon.problems import CLASSIFICATION, SEGMENTATION, Problem
 from surgeon.surgery.apply import apply_plan, current_plan
 from surgeon.surgery.branches import mix_branches

@@ -12,7 +12,7 @@ from surgeon.augment.mixing import soft
 from surgeon.conditions.attack import one_attack
 from surgeon.core.errors import SurgeonError, did_you_mean, listing
 from surgeon.losses.base import UNLABELLED, Asked, Copy, Predicted, Predictions, ask, wide
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.surgery.apply import unwrapped
 from surgeon.training.attack import TrainingAttack
 from surgeon.training.objective import total

@@ -22,7 +22,7 @@ from surgeon.core.specs import Options, option, parse_spec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 __all__ = [
     "Generate",

@@ -15,7 +15,7 @@ from surgeon.views.base import Generate, ViewConfig, crops, flipped, option, reg
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class PaddingConfig(ViewConfig):

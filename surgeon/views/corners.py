@@ -15,7 +15,7 @@ from surgeon.views.base import Generate, ViewConfig, corners_and_centre, crops, 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 USUAL_CROP = 0.875
 

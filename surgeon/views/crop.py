@@ -17,7 +17,7 @@ from surgeon.views.base import Generate, ViewConfig, corners_and_centre, crops, 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 class ShiftConfig(ViewConfig):

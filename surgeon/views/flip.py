@@ -10,7 +10,7 @@ from surgeon.views.base import Generate, ViewConfig, flipped, register
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 
 def _both(batch: Tensor) -> Iterator[Tensor]:

@@ -15,7 +15,7 @@ from surgeon.views.base import Generate, ViewConfig, crops, enlarged, flipped, r
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 CROP, WHOLE = (224, 224), (256, 256)
 OFFSETS = [(top, left) for top in (0, 16, 32) for left in (0, 16, 32)]

@@ -10,7 +10,7 @@ from surgeon.views.base import Generate, ViewConfig, register
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
 
 # 192, 224 and 256 for the usual 224: multiples of the usual stride of 32.
 SCALES = (6 / 7, 1.0, 8 / 7)

@@ -21,7 +21,7 @@ from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.checkpoint import open_model
 from surgeon.inserts import inserts
 from surgeon.losses.base import Copy, ask
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.norms import norms
 from surgeon.surgery.apply import convert
 from surgeon.surgery.inspect import inspect_model

@@ -15,7 +15,7 @@ from surgeon.checkpoint.card_header import card_metadata
 from surgeon.checkpoint.record import read_surgery
 from surgeon.checkpoint.writing import licence_of
 from surgeon.models.history import Step
-from surgeon.models.sources import BaseWeights
+from surgeon.models.origin import BaseWeights
 from surgeon.surgery.plan import ResolvedPlan
 from tests.cli.hub import COMMIT, TOKEN, Hub
 from tests.cli.running import FILES, contents, document, done, invoke, refusal, sentence

@@ -128,7 +128,7 @@ def test_everything_that_can_be_added_in_one_file(tmp_path: Path) -> None:
 import clipped, darker, dimmed, halves, largest_logit, negative, scaled_noise, sure_mistakes, torch, surgeon
 from PIL import Image
 from surgeon.augment.pipeline import build_augmentation
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
 print(surgeon.convert(network, "clipped", limit=1.0))
 print(surgeon.convert(network, "scaled-noise:site=1", inputs=(torch.randn(2, 3, 8, 8),)))

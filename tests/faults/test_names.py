@@ -20,7 +20,7 @@ from surgeon.checkpoint.card import addressed, model_card
 from surgeon.checkpoint.card_header import card_metadata
 from surgeon.checkpoint.record import Surgery, read_surgery
 from surgeon.models.history import AveragedMember, DataKind, DataSet, Earlier, Saved, Step
-from surgeon.models.sources import BaseWeights, ModelSource
+from surgeon.models.origin import BaseWeights, ModelSource
 from tests.cli.running import done
 from tests.cli.test_finetune import folder_of
 from tests.helpers import small_resnet

@@ -10,7 +10,7 @@ from surgeon.views import ViewConfig, option, register
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from surgeon.models.sources import Preprocessing
+    from surgeon.models.origin import Preprocessing
     from surgeon.views.base import Generate
 
 

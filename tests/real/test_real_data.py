@@ -20,7 +20,7 @@ from surgeon.data.stratified import limit
 from surgeon.data.transforms import Transform, normalise
 from surgeon.models.catalog import CATALOG
 from surgeon.models.fitting import load_into
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.models.weights import read_weights
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -105,7 +105,7 @@ import resource, sys, numpy as np, datasets
 datasets.config.HF_DATASETS_CACHE = sys.argv[3]
 from surgeon.data.loaders import batches
 from surgeon.data.opening import open_data
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 images = open_data(sys.argv[1], "train")
 images = images.subset(np.resize(np.arange(len(images)), int(sys.argv[2])))
 small = Preprocessing(input_size=(3, 32, 32), mean=(0.5,) * 3, std=(0.5,) * 3)

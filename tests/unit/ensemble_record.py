@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from surgeon.core.devices import Precision
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results import Combination, Ensemble, Member
 from surgeon.views import Merge
 from tests.unit.sweep_record import figures, gain

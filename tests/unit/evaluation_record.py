@@ -12,7 +12,7 @@ from surgeon.data.images import ImageSet
 from surgeon.measuring.comparison import gain_over
 from surgeon.measuring.error_analysis import break_down
 from surgeon.metrics import Scores, intervals, metrics, summarise
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results import AgainstOneView, Evaluation
 
 IMAGES, CLASSES = 300, 6

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from surgeon.metrics import Metrics
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results import Gain, Learned, Learning, Method, Point, Setting, Sweep
 
 ORIGINAL = 0.0

@@ -22,7 +22,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.data.loaders import Batch
 from surgeon.measuring.axes import AlphaAxis
 from surgeon.measuring.conditions import ConditionMaker
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from tests.helpers import Snapshot, small_resnet
 from tests.reference import attacks as reference
 

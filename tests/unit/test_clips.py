@@ -22,7 +22,8 @@ from surgeon.data.images import ImageFiles, ImageSet, UnreadableImageError
 from surgeon.data.loaders import batches
 from surgeon.data.opening import open_data
 from surgeon.models.channels import with_channels
-from surgeon.models.sources import Preprocessing, build, load_model
+from surgeon.models.origin import Preprocessing
+from surgeon.models.sources import build, load_model
 from surgeon.models.spectrogram import Spectrogram
 from tests.clips import chirping, encoded, tone
 

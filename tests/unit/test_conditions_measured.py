@@ -17,7 +17,7 @@ from surgeon.measuring.engine import score_batches
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.keeping import only_scores
 from surgeon.measuring.variants import Variant
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 IMAGENET = Preprocessing(input_size=(3, 16, 16), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 

@@ -14,7 +14,7 @@ from PIL import Image
 from surgeon.core.errors import SurgeonError
 from surgeon.data.images import ImageFiles, ImageSet, PixelArrays, UnreadableImageError
 from surgeon.data.loaders import BATCHES_AHEAD, batches
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 GREY = Preprocessing(input_size=(1, 4, 4), mean=(0.0,), std=(1.0,))
 COLOUR = Preprocessing(input_size=(3, 4, 4), mean=(0.0,) * 3, std=(1.0,) * 3)

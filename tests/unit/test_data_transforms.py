@@ -10,7 +10,7 @@ from timm.data import create_transform
 
 from surgeon.core.errors import SurgeonError
 from surgeon.data.transforms import Transform, normalise
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 

@@ -20,7 +20,7 @@ from surgeon.commands.ensemble.soup import average_weights, check_alike
 from surgeon.core.errors import SurgeonError
 from surgeon.measuring.variants import average
 from surgeon.metrics import Scores, metrics
-from surgeon.models.sources import BaseWeights, LoadedModel, Origin
+from surgeon.models.origin import BaseWeights, LoadedModel, Origin
 from surgeon.report.wording import short_names
 from surgeon.surgery.branches import branch, mix_branches
 from surgeon.surgery.recalibration import FORGET, keeps_statistics, reestimate, without_example_weighting

@@ -26,7 +26,8 @@ from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.data.digits import load_digits
 from surgeon.inserts import inserts
 from surgeon.layers.surgical import surgical_layers
-from surgeon.models.sources import LoadedModel, ModelSource, Origin, Preprocessing, build
+from surgeon.models.origin import LoadedModel, ModelSource, Origin, Preprocessing
+from surgeon.models.sources import build
 from surgeon.norms import norms
 from surgeon.results import Export, Target
 from surgeon.surgery.branches import merge_branches, mix_branches

@@ -49,7 +49,7 @@ def test_the_schema_is_documented() -> None:
 def test_a_history_survives_being_written_and_read() -> None:
     """Figures that are not finite too."""
     from surgeon.checkpoint.record import Surgery
-    from surgeon.models.sources import BaseWeights
+    from surgeon.models.origin import BaseWeights
     from surgeon.surgery.plan import ResolvedPlan
 
     record = Surgery(

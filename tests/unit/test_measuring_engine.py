@@ -21,7 +21,7 @@ from surgeon.measuring.keeping import Logits, only_scores
 from surgeon.measuring.spreading import spread
 from surgeon.measuring.variants import Average, Variant
 from surgeon.metrics import summarise
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.surgery.apply import convert
 from surgeon.views import Merge
 

@@ -15,7 +15,8 @@ from surgeon.core.errors import SurgeonError
 from surgeon.layers.running import evaluate_once
 from surgeon.models.catalog import CATALOG
 from surgeon.models.names import all_model_names, architecture_names
-from surgeon.models.sources import LoadedModel, ModelSource, Origin, build, example_inputs, load_model
+from surgeon.models.origin import LoadedModel, ModelSource, Origin
+from surgeon.models.sources import build, example_inputs, load_model
 
 
 def random(name: str, **options: int) -> LoadedModel:

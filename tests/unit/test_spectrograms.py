@@ -21,7 +21,7 @@ from surgeon.data.mel import log_mel
 from surgeon.data.seeding import seeded
 from surgeon.data.transforms import normalise
 from surgeon.measuring.conditions import ConditionMaker
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.models.spectrogram import Spectrogram
 from surgeon.views import views, views_for
 from tests.reference import sound as reference

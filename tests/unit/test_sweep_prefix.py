@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import surgeon
 from surgeon.measuring.axes import AlphaAxis
 from surgeon.measuring.shared_prefix import SharedPrefix
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.views import views
 from surgeon.views.run import predict_each
 from tests.helpers import randn, randomise

@@ -23,7 +23,7 @@ from surgeon.data.opening import open_data
 from surgeon.measuring.axes import kept_if_it_fails
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, prepare
 from surgeon.measuring.prior_axis import PriorAxis
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.results import Sweep
 from tests.helpers import Snapshot
 

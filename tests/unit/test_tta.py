@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchvision.transforms import functional as reference
 
 from surgeon.core.errors import SurgeonError
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.views import Merge, Merger, Views, predict, views
 from tests.helpers import randn, small_images, small_resnet
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from surgeon.metrics import Metrics
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.results import Epoch, FineTuning, Measured
 from tests.unit.sweep_record import figures
 

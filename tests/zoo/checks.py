@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import surgeon
 from surgeon.layers.running import evaluate_once
 from surgeon.layers.surgical import surgical_layers
-from surgeon.models.sources import ModelSource, Origin, build, example_inputs, timm_preprocessing
+from surgeon.models.origin import ModelSource, Origin
+from surgeon.models.sources import build, example_inputs, timm_preprocessing
 from surgeon.surgery import adapters, parity
 
 SMALL = 128

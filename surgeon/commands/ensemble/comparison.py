@@ -10,7 +10,7 @@ from surgeon.core.errors import SurgeonError
 from surgeon.measuring.comparison import as_gain, gain_over
 from surgeon.metrics import Metric, Scores, compare, metrics, summarise
 from surgeon.metrics.imagined import with_imagined
-from surgeon.models.sources import LoadedModel, Preprocessing
+from surgeon.models.origin import LoadedModel, Preprocessing
 from surgeon.results import Combination, Gain, Member
 from surgeon.surgery.apply import current_plan
 

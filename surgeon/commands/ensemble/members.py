@@ -9,7 +9,8 @@ from surgeon import checkpoint
 from surgeon.core.errors import SurgeonError, count
 from surgeon.layers.running import evaluate_once
 from surgeon.models.hub import NoWeightsError
-from surgeon.models.sources import LoadedModel, example_inputs
+from surgeon.models.origin import LoadedModel
+from surgeon.models.sources import example_inputs
 
 
 def open_members(names: Sequence[str]) -> list[LoadedModel]:

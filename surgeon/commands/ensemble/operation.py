@@ -28,7 +28,7 @@ from surgeon.measuring.keeping import Logits
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, batches_for, open_images, prepare
 from surgeon.measuring.variants import Average, Variant
 from surgeon.metrics import metrics
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.report.ensemble import ensemble_page, ensemble_picture
 from surgeon.report.folder import write_report
 from surgeon.report.wording import short_names

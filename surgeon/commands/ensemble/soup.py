@@ -16,7 +16,7 @@ from torch import Tensor
 
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.models.lineage import common_start
-from surgeon.models.sources import BaseWeights, LoadedModel
+from surgeon.models.origin import BaseWeights, LoadedModel
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.branches import mix_of
 from surgeon.surgery.temperature import set_temperature, temperature_of

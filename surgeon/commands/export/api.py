@@ -11,7 +11,7 @@ from surgeon.checkpoint.writing import origin_of
 from surgeon.commands.export.operation import check_request, run_export
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.models.history import Saved
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.results import Export, Target
 from surgeon.surgery.apply import unwrapped
 

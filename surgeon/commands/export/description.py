@@ -8,7 +8,7 @@ from torch import Tensor
 from surgeon.commands.export.tracing import BATCH, INPUT
 from surgeon.core.versions import VERSION
 from surgeon.models.history import Exported, History
-from surgeon.models.sources import BaseWeights, LoadedModel, ModelSource, Preprocessing
+from surgeon.models.origin import BaseWeights, LoadedModel, ModelSource, Preprocessing
 from surgeon.surgery.apply import current_plan
 from surgeon.surgery.branches import mix_of
 from surgeon.surgery.temperature import temperature_of

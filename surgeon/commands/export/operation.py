@@ -25,7 +25,8 @@ from surgeon.data.loaders import batches
 from surgeon.layers.running import flatten
 from surgeon.measuring.preparation import InferenceRequest, open_images
 from surgeon.models.history import Exported
-from surgeon.models.sources import LoadedModel, example_inputs
+from surgeon.models.origin import LoadedModel
+from surgeon.models.sources import example_inputs
 from surgeon.results import Export, Target
 from surgeon.surgery import parity
 

@@ -16,7 +16,8 @@ from surgeon.core.errors import SurgeonError, listing
 from surgeon.inserts import Effect
 from surgeon.layers.surgical import SurgicalNorm, surgical_layers
 from surgeon.models.history import Exported
-from surgeon.models.sources import LoadedModel, ModelSource, build
+from surgeon.models.origin import LoadedModel, ModelSource
+from surgeon.models.sources import build
 from surgeon.results import Target
 from surgeon.surgery.branches import mix_of
 from surgeon.surgery.inserting import units_of

@@ -16,7 +16,7 @@ from surgeon.core.errors import Interrupted, SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
 from surgeon.core.reading import read_bounded
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.report.folder import RESULT
 from surgeon.results import FineTuning
 from surgeon.training.interruption import stopping_at_ctrl_c

@@ -42,7 +42,7 @@ from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Metrics, summarise
 from surgeon.models.history import FineTuned, Images, Snapshot
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.problems import problem_of
 from surgeon.report.folder import PAGE, RESULT
 from surgeon.results.steps import data_set, figures_of, images_of

@@ -17,7 +17,7 @@ from surgeon.core.progress import say_nothing
 from surgeon.measuring.batches import checked_network
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.preparation import InferenceRequest
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.results.prediction import Prediction
 from surgeon.surgery.apply import unwrapped
 

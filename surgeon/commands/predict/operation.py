@@ -24,7 +24,7 @@ from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.measuring.engine import measure
 from surgeon.measuring.preparation import InferenceRequest, PreparedNetwork, prepare
 from surgeon.models.class_names import output_names
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.problems import CLASSIFICATION
 from surgeon.results.prediction import ClassProbability, PredictedImage, Prediction
 from surgeon.surgery.apply import current_plan

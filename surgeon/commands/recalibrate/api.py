@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from surgeon.measuring.batches import checked_loader, checked_network, images_in
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.models.history import DataKind, DataSet, Images, Recalibrated
-from surgeon.models.sources import note_on
+from surgeon.models.origin import note_on
 from surgeon.results.steps import minimised
 from surgeon.surgery.apply import unwrapped
 from surgeon.surgery.entropy import EPOCHS, RATE, minimise_entropy

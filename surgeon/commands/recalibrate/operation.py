@@ -33,7 +33,7 @@ from surgeon.measuring.preparation import (
     readable_images,
 )
 from surgeon.metrics import Scores
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.problems import CLASSIFICATION
 from surgeon.report.folder import report_files
 from surgeon.report.recalibration import recalibration_page, recalibration_picture

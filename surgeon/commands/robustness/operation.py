@@ -45,7 +45,7 @@ from surgeon.measuring.preparation import (
 )
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Scores
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.report.folder import write_report
 from surgeon.report.robustness import robustness_page, robustness_picture
 from surgeon.results import NetworkRobustness, Robustness

@@ -24,7 +24,7 @@ from surgeon.measuring.values import checked, parse_values
 from surgeon.metrics import metrics
 from surgeon.metrics.own import OWN_METRIC, ScoreFunction
 from surgeon.models.history import DataKind, DataSet
-from surgeon.models.sources import note_on
+from surgeon.models.origin import note_on
 from surgeon.problems import CLASSIFICATION
 from surgeon.results import Learning, Method, Sweep
 from surgeon.results.steps import swept

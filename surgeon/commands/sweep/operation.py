@@ -33,7 +33,7 @@ from surgeon.measuring.runner import Runner
 from surgeon.measuring.under import RunnerUnder
 from surgeon.metrics import metrics
 from surgeon.models.history import TemperatureFitted
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.norms import norms
 from surgeon.report.folder import write_report
 from surgeon.report.sweep import sweep_page, sweep_picture

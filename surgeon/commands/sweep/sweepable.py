@@ -14,7 +14,7 @@ from surgeon.measuring.option_axis import OptionAxis
 from surgeon.measuring.prior_axis import PriorAxis
 from surgeon.measuring.product_axis import ProductAxis, SingleAxis
 from surgeon.measuring.values import MOST_VALUES
-from surgeon.models.sources import LoadedModel
+from surgeon.models.origin import LoadedModel
 from surgeon.surgery.branches import how_to_mix
 from surgeon.surgery.plan import RewriteRequest, resolve_plan
 from surgeon.surgery.proof import rewrite

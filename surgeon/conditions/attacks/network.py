@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from surgeon.conditions.attacks.ascent import Logits
 from surgeon.layers.running import evaluating
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from surgeon.augment.pipeline import build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.data.seeding import seeded
 from surgeon.data.transforms import Transform, normalise
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 SHAPES = [(32, 32), (50, 30), (30, 50), (1, 1), (1, 40), (40, 1), (300, 200)]
 SIZES = [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 32, 48), (3, 224, 224), (3, 128, 96)]

@@ -17,7 +17,7 @@ from surgeon.augment.pipeline import OneForEachImage, build_augmentation, mixer
 from surgeon.core.errors import SurgeonError
 from surgeon.core.media import Medium
 from surgeon.data.seeding import seeded
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from tests.helpers import randn
 
 PREPROCESSING = Preprocessing(input_size=(3, 8, 8), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

@@ -16,7 +16,7 @@ from surgeon.augment.geometry import fill_colour
 from surgeon.augment.pipeline import build_augmentation
 from surgeon.core.errors import SurgeonError
 from surgeon.data.seeding import seed_from, seeded
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 
 OF_IMAGES = [name for name in augments if augments[name].kind is Kind.IMAGE]
 SIZES = [(3, 32, 32), (1, 28, 28), (1, 8, 8), (3, 64, 48), (3, 224, 224)]

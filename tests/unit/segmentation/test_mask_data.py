@@ -16,7 +16,7 @@ from surgeon.data.masks import VOID
 from surgeon.data.opening import open_data
 from surgeon.data.transforms import WholeImage, resized_mask
 from surgeon.measuring.preparation import InferenceRequest
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.training.splits import open_splits
 from tests.unit.segmentation.nets import HEIGHT, WIDTH, scene, write_folders, write_table
 

@@ -18,7 +18,8 @@ from surgeon.core.errors import SurgeonError
 from surgeon.data.masks import VOID
 from surgeon.losses.base import ask as ask_loss
 from surgeon.measuring.inference import InferenceSettings
-from surgeon.models.sources import LoadedModel, Origin, Preprocessing, load_model
+from surgeon.models.origin import LoadedModel, Origin, Preprocessing
+from surgeon.models.sources import load_model
 from surgeon.problems import SEGMENTATION
 from surgeon.problems.segmentation import AUXILIARY_WEIGHT
 from surgeon.surgery.temperature import set_temperature

@@ -16,7 +16,7 @@ from surgeon.conditions.attack import generators_of, one_attack
 from surgeon.conditions.base import Seen
 from surgeon.data.loaders import Batch
 from surgeon.measuring.conditions import ConditionMaker, pixels_of, renormalise
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.training.attack import TrainingAttack
 from tests.helpers import Snapshot, randn, small_resnet
 from tests.unit.test_attacks import NETWORKS, PLAIN

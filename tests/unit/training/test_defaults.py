@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from surgeon.core.errors import SurgeonError
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.training.defaults import (
     CROP,
     FEW,

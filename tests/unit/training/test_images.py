@@ -8,7 +8,7 @@ import torch
 
 from surgeon.augment.pipeline import build_augmentation
 from surgeon.data.opening import open_data
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.training.images import AugmentedImages, Order, training_batches
 
 GREY = Preprocessing(input_size=(1, 8, 8), mean=(0.5,), std=(0.5,))

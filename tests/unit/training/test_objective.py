@@ -11,7 +11,7 @@ import surgeon
 from surgeon.augment.pipeline import Augmentation, build_augmentation
 from surgeon.losses.base import Copy, ask
 from surgeon.losses.jensen_shannon import jensen_shannon
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.training.copies import Copies
 from surgeon.training.objective import Draws, Given, Objective
 from tests.helpers import SmallResNet, randn

@@ -13,7 +13,7 @@ import surgeon
 from surgeon import checkpoint
 from surgeon.core.errors import SurgeonError
 from surgeon.models.names import check_model_name
-from surgeon.models.sources import Preprocessing
+from surgeon.models.origin import Preprocessing
 from surgeon.training import network
 from surgeon.training.copies import plan_copies
 from surgeon.training.defaults import Situation, settle

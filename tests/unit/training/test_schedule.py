@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from surgeon.models.sources import BaseWeights, LoadedModel, load_model
+from surgeon.models.origin import BaseWeights, LoadedModel
+from surgeon.models.sources import load_model
 from surgeon.surgery.apply import convert
 from surgeon.training import network
 from surgeon.training.recipe import SettledRecipe, check_recipe
