@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 HELPERS = {"timing", "real_data", "shift_tables"}
 LARGE = {
+    "norm_layers": "norm_overhead measures whole networks",
     "timm_models": "a longer study",
     "interval_coverage": "a longer study",
     "race_regret": "a longer study",
@@ -83,6 +84,15 @@ def test_norm_overhead(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert "at most 1.03x" in printed
     assert "channels-last" in printed
     assert "instance-aware, k 8" in printed
+
+
+def test_norm_layers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("norm_layers", monkeypatch, MODELS=("test_resnet",), SIZE=32, BATCHES=(1,), ROUNDS=1)
+    threads = torch.get_num_threads()
+    try:
+        assert "channels-last, batch 1: norm layers example-weighted" in ran(module, capsys)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_instance_aware(
