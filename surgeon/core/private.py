@@ -15,6 +15,7 @@ from torch._ops import _len_torch_dispatch_stack_pre_dispatch
 from torch._prims_common import suggest_memory_format
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm as InstanceNorm
+from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +28,7 @@ __all__ = [
     "after_backward",
     "asking_node",
     "beta_draws",
+    "calls_are_plain",
     "children_of",
     "compiled_from",
     "current_backward",
@@ -37,6 +39,7 @@ __all__ = [
     "operations_are_intercepted",
     "remove_hooks",
     "suggest_memory_format",
+    "tensors_of",
     "times_written",
     "timm_config",
     "with_metadata",
@@ -75,6 +78,22 @@ def remove_hooks(module: nn.Module, kind: type) -> None:
     for table in (module._forward_pre_hooks, module._forward_hooks):
         for key in [key for key, hook in table.items() if isinstance(hook, kind)]:
             del table[key]
+
+
+def calls_are_plain(*modules: nn.Module) -> bool:
+    """Whether nobody would notice if these modules were not called: no hook of theirs or of all modules waits."""
+    for module in modules:
+        own = vars(module)
+        if "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
+            return False
+        if own["_backward_hooks"] or own["_backward_pre_hooks"]:
+            return False
+    return not _has_any_global_hook()  # type: ignore[no-untyped-call]
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """A module's own parameters and buffers; without those that are computed when they are asked for."""
+    return {**module._parameters, **module._buffers}
 
 
 def metadata_of_state(state: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:

@@ -114,51 +114,82 @@ class GroupwiseBatchNorm(torch.autograd.Function):
     """BatchNorm over each group of examples on its own, by our kernel or group by group by torch's.
 
     Either way every group is written straight into its place in one output. Takes what is contiguous or channels-last
-    alone: from other layouts, torch's kernel does not write the statistics into the place that it is given.
+    alone: from other layouts, torch's kernel does not write the statistics into the place that it is given. Groups of
+    channels are our kernel's only.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        bounds: list[tuple[int, int]],
+        eps: float,
+        channel_groups: int,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        done = native.ghost_forward(x, weight, bias, bounds, eps) or _forward_by_group(x, weight, bias, bounds, eps)
-        y, mean, inverse_std = done
-        ctx.save_for_backward(x, weight, bias, mean, inverse_std)
-        ctx.bounds, ctx.eps = bounds, eps
-        ctx.mark_non_differentiable(mean, inverse_std)
-        return y, mean, inverse_std
+        done = native.ghost_forward(x, weight, bias, bounds, eps, channel_groups)
+        if done is None:
+            if channel_groups != x.shape[1]:
+                raise MemoryError("There is no memory left for the statistics of groups of channels.")
+            done = _forward_by_group(x, weight, bias, bounds, eps)
+        ctx.save_for_backward(x, weight, bias, done.centre, done.inverse)
+        ctx.bounds, ctx.eps, ctx.channel_groups = bounds, eps, channel_groups
+        ctx.mark_non_differentiable(done.mean, done.var)
+        return done.y, done.mean, done.var
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, inverse_std = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[:3])
-        gradients: tuple[Tensor | None, ...] | None
-        if torch.is_grad_enabled():
+        gradients: tuple[Tensor | None, ...] | None = None
+        twice = torch.is_grad_enabled()
+        if not twice:
+            gradients = native.ghost_backward(grad, x, weight, ctx.bounds, mean, inverse_std)
+        if gradients is None and (twice or ctx.channel_groups != x.shape[1]):
             gradients = differentiable_gradients(
-                lambda x, weight, bias: _each_group(x, weight, bias, ctx.bounds, ctx.eps),
+                lambda x, weight, bias: _by_torch(x, weight, bias, ctx.bounds, ctx.eps, ctx.channel_groups)[0],
                 (x, weight, bias),
                 wanted,
                 grad,
             )
-            return *gradients, None, None
-        gradients = native.ghost_backward(grad, x, weight, ctx.bounds, mean, inverse_std)
+            gradients = gradients if twice else tuple(None if g is None else g.detach() for g in gradients)
         if gradients is None:
             gradients = _backward_by_group(grad, x, weight, ctx.bounds, mean, inverse_std, ctx.eps, wanted)
-        return (*(g if w else None for g, w in zip(gradients, wanted, strict=True)), None, None)
+        return (*(g if w else None for g, w in zip(gradients, wanted, strict=True)), None, None, None)
 
 
-def _each_group(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
-) -> Tensor:
+def _by_torch(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    bounds: list[tuple[int, int]],
+    eps: float,
+    channel_groups: int,
+) -> tuple[Tensor, Statistics]:
     """The same by torch's operations alone."""
-    return torch.cat(
-        [F.batch_norm(x[start:stop], None, None, weight, bias, True, 0.0, eps) for start, stop in bounds]
-    )  # fmt: skip
+    if channel_groups == x.shape[1]:
+        y = torch.cat([F.batch_norm(x[start:stop], None, None, weight, bias, True, 0.0, eps) for start, stop in bounds])
+        moments = [
+            torch.var_mean(wide(x[start:stop].detach()), dim=_all_but_channels(x), correction=0)
+            for start, stop in bounds
+        ]
+        return y, Statistics(torch.stack([m for _, m in moments]), torch.stack([v for v, _ in moments]))
+    examples = example_statistics(wide(x))
+    pooled = [
+        pool(Statistics(*(t[start:stop] for t in examples)), torch.ones(stop - start, device=x.device))
+        for start, stop in bounds
+    ]
+    groups = Statistics(torch.stack([p.mean for p in pooled]), torch.stack([p.var for p in pooled]))
+    sizes = torch.tensor([stop - start for start, stop in bounds], device=x.device)
+    shared = share_within_groups(groups, channel_groups)
+    own = Statistics(*(t.repeat_interleave(sizes, dim=0, output_size=len(x)) for t in shared))
+    return affine(wide(x), own, weight, bias, eps).to(x.dtype), Statistics(*(t.detach() for t in groups))
 
 
 def _forward_by_group(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> native.Groups:
     y = torch.empty_like(x)
     mean = x.new_empty((len(bounds), x.shape[1]), dtype=x.dtype if weight is None else weight.dtype)
     inverse_std = torch.empty_like(mean)
@@ -167,7 +198,8 @@ def _forward_by_group(
             x[start:stop], weight, bias, None, None, True, 0.0, eps,
             out=y[start:stop], save_mean=mean[group], save_invstd=inverse_std[group],
         )  # fmt: skip
-    return y, mean, inverse_std
+    var = (inverse_std.pow(-2) - eps).clamp_(min=0)
+    return native.Groups(y, mean, var, mean.clone(), inverse_std)
 
 
 def _backward_by_group(
@@ -193,22 +225,33 @@ def _backward_by_group(
 
 
 def normalise_groups(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: list[tuple[int, int]], eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    bounds: list[tuple[int, int]],
+    eps: float,
+    channel_groups: int | None = None,
 ) -> tuple[Tensor, Statistics]:
-    """Normalise each group of examples by itself; also return the groups' (G, C) statistics, in float32 or wider."""
-    if x.dtype.itemsize < 4:  # the kernels keep float32 statistics only beside float32 parameters
-        ones, zeros = (torch.full((x.shape[1],), value, dtype=torch.float32, device=x.device) for value in (1, 0))
-        weight, bias = ones if weight is None else wide(weight), zeros if bias is None else wide(bias)
-    if native.being_watched() or not native.ordinary(x, weight, bias):
-        moments = [
-            torch.var_mean(wide(x[start:stop].detach()), dim=_all_but_channels(x), correction=0)
-            for start, stop in bounds
-        ]
-        groups = Statistics(torch.stack([m for _, m in moments]), torch.stack([v for v, _ in moments]))
-        return _each_group(x, weight, bias, bounds, eps), groups
-    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
-    y, mean, inverse_std = GroupwiseBatchNorm.apply(_dense(x), weight, bias, bounds, eps)
-    return y, Statistics(mean, (inverse_std.pow(-2) - eps).clamp_(min=0))
+    """Normalise each group of examples, and of channels, by itself.
+
+    Also returns the (G, C) statistics of the channels of each group of examples, in float32 or wider.
+    """
+    channel_groups = channel_groups or x.shape[1]
+    by_torch = native.being_watched() or not native.ordinary(x, weight, bias)
+    if channel_groups == x.shape[1]:
+        if x.dtype.itemsize < 4:  # the kernels keep float32 statistics only beside float32 parameters
+            ones, zeros = (torch.full((x.shape[1],), value, dtype=torch.float32, device=x.device) for value in (1, 0))
+            weight, bias = ones if weight is None else wide(weight), zeros if bias is None else wide(bias)
+    else:
+        by_torch = by_torch or not native.takes_groups(_dense(x), *_contiguous(weight, bias))
+    if by_torch:
+        return _by_torch(x, weight, bias, bounds, eps, channel_groups)
+    y, *groups = GroupwiseBatchNorm.apply(_dense(x), *_contiguous(weight, bias), bounds, eps, channel_groups)
+    return y, Statistics(*groups)
+
+
+def _contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
+    return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ layer also did (dropout, activation) is done after it as before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, cast
 
 import torch
@@ -17,7 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.core.private import children_of, tensors_of
 from surgeon.layers import native, statistics, symbolic
+from surgeon.layers.activations import following
 from surgeon.layers.checks import DIMENSIONS, check_alpha, check_dimensions
 from surgeon.layers.interface import BatchNormInterface
 from surgeon.layers.router import Branch, Router
@@ -25,6 +28,8 @@ from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
     from surgeon.layers.rewriting import NormConfig
+
+_tensors = itemgetter("running_mean", "running_var", "weight", "bias", "alpha")
 
 torch.fx.wrap("check_dimensions")  # where a layer alone is traced symbolically
 
@@ -36,7 +41,10 @@ class TrainingRule(Protocol):
 
 
 class InferenceRule(Protocol):
-    """Normalises a batch in evaluation, in which alpha counts as well; a whole rule, any batch."""
+    """Normalises a batch in evaluation, in which alpha counts as well; a whole rule, any batch.
+
+    One that the kernel of example weighting can compute as well says so by `noise`, a `native.Noise`.
+    """
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor: ...
 
@@ -198,12 +206,57 @@ class SurgicalNorm(BatchNormInterface):
             self.running_mean.copy_(updated.mean)
             self.running_var.copy_(updated.var)
 
+    def update_running_by_groups(self, groups: Statistics, bounds: Sequence[tuple[int, int]]) -> None:
+        """The same for a batch of groups of examples, from one to another index each, by their (G, C) moments."""
+        mean, var = self.running_mean, self.running_var
+        if mean is None or var is None or not self.track_running_stats:
+            self.next_average_factor()
+            return
+        factor = self.next_average_factor()
+        with torch.no_grad():
+            updated: Sequence[Tensor] | Tensor | None = native.updated_running(*groups, bounds, mean, var, factor)
+            if updated is None:
+                sizes = torch.tensor([stop - start for start, stop in bounds], device=groups.mean.device)
+                updated = statistics.mix(Statistics(mean, var), statistics.pool(groups, sizes), factor)
+            mean.copy_(updated[0])
+            var.copy_(updated[1])
+
     def forward(self, x: Tensor) -> Tensor:
+        if (done := self._infer_at_once(x)) is not None:
+            return done
         y = symbolic.step(normalise_by_branch, self, x)
         for name in ("drop", "act"):
             if (step := getattr(self, name, None)) is not None:
                 y = step(y)
         return y
+
+    def _infer_at_once(self, x: Tensor) -> Tensor | None:
+        """Normalisation and activation by one kernel, where it does exactly what the steps of `forward` do."""
+        if self.training or torch.compiler.is_compiling() or type(x) is not Tensor:
+            return None
+        rule = self.inference_rule
+        noise: native.Noise | None = getattr(rule, "noise", None)
+        if rule is not None and noise is None:
+            return None
+        if (rule is None and self.constant_alpha == 0) or self.channel_groups != self.num_features:
+            return None
+        if (
+            self.whole_rule is not None
+            or children_of(self).get("aux") is not None
+            or (activation := following(self)) is None
+        ):
+            return None
+        try:
+            mean, var, weight, bias, alpha = _tensors(tensors_of(self))
+        except KeyError:  # one of them is computed when it is asked for
+            return None
+        if mean is None or var is None or alpha is None:
+            return None
+        check_dimensions(x, self.input_dimensions)
+        check_channels(x, self.num_features)
+        return native.example_weighted(
+            x, mean, var, weight, bias, alpha, self.epsilon, noise=noise, activation=activation
+        )  # fmt: skip
 
     def normalise(self, x: Tensor) -> Tensor:
         """What the layer does besides dropout and activation, in the main branch."""

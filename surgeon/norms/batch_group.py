@@ -42,29 +42,18 @@ class BatchGroupStatistics:
     examples: int
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
-        import torch
-
         from surgeon.layers import statistics
         from surgeon.layers.surgical import check_channels
 
         check_channels(x, norm.num_features)
-        per_example = statistics.example_statistics(statistics.wide(x))
         # One value has no variance, but a group of channels of one position has.
         values = x[0, 0].numel() * (norm.num_features // norm.channel_groups)
         bounds = statistics.group_bounds(len(x), self.examples, values)
-        pooled = [
-            statistics.pool(
-                statistics.Statistics(per_example.mean[start:stop], per_example.var[start:stop]),
-                torch.ones(stop - start, device=x.device),
-            )
-            for start, stop in bounds
-        ]
-        sizes = torch.tensor([stop - start for start, stop in bounds], device=x.device)
-        groups = statistics.Statistics(torch.stack([p.mean for p in pooled]), torch.stack([p.var for p in pooled]))
-        norm.update_running(statistics.pool(statistics.Statistics(*(t.detach() for t in groups)), sizes))
-        shared = statistics.share_within_groups(groups, norm.channel_groups)
-        own = statistics.Statistics(*(t.repeat_interleave(sizes, dim=0, output_size=len(x)) for t in shared))
-        return statistics.affine(statistics.wide(x), own, norm.weight, norm.bias, norm.epsilon).to(x.dtype)
+        y, groups = statistics.normalise_groups(
+            x, norm.weight, norm.bias, bounds, norm.epsilon, norm.channel_groups
+        )  # fmt: skip
+        norm.update_running_by_groups(groups, bounds)
+        return y
 
 
 def _objection(norm: SurgicalNorm, config: BatchGroupConfig) -> str:

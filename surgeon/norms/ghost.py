@@ -12,6 +12,7 @@ each group had been a batch of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,8 +32,6 @@ class GhostConfig(NormConfig):
         "batch", "Running statistics from the whole batch's moments, or averaged over the groups."
     )
 
-    slow_channels_last = True
-
     def check_examples(self, examples: int, layer: str) -> None:
         """A group larger than what a process sees at once would silently be the whole batch."""
         if self.size > examples:
@@ -51,8 +50,6 @@ class GhostStatistics:
     running: Literal["batch", "groups"]
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
-        import torch
-
         from surgeon.layers import statistics
         from surgeon.layers.surgical import check_channels
 
@@ -60,18 +57,17 @@ class GhostStatistics:
         positions = x[0, 0].numel()
         bounds = statistics.group_bounds(len(x), self.size, positions)
         y, groups = statistics.normalise_groups(x, norm.weight, norm.bias, bounds, norm.epsilon)
-        values = [(stop - start) * positions for start, stop in bounds]
-        counts = torch.tensor(values, dtype=groups.mean.dtype, device=x.device)
         if self.running == "batch":
-            norm.update_running(statistics.pool(groups, counts))
+            norm.update_running_by_groups(groups, bounds)
         else:
-            self._average_groups(norm, groups, counts)
+            self._average_groups(norm, groups, [(stop - start) * positions for start, stop in bounds])
         return y
 
-    def _average_groups(self, norm: SurgicalNorm, groups: Statistics, counts: Tensor) -> None:
+    def _average_groups(self, norm: SurgicalNorm, groups: Statistics, values: Sequence[int]) -> None:
         factor = norm.next_average_factor()
         if norm.running_mean is None or norm.running_var is None:
             return
+        counts = groups.mean.new_tensor(values)
         unbiased = groups.var * (counts / (counts - 1).clamp(min=1))[:, None]
         norm.running_mean.lerp_(groups.mean.mean(0).to(norm.running_mean), factor)
         norm.running_var.lerp_(unbiased.mean(0).to(norm.running_var), factor)

@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 HELPERS = {"timing", "real_data", "shift_tables"}
 LARGE = {
+    "norm_layers": "norm_overhead measures whole networks",
     "timm_models": "a longer study",
     "interval_coverage": "a longer study",
     "race_regret": "a longer study",
@@ -78,10 +79,20 @@ def ran(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_norm_overhead(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    module = script("norm_overhead", monkeypatch, MODEL="test_resnet", SIZE=32, BATCHES={1: 1})
-    printed = ran(module, capsys)
-    assert "at most 1.10x" in printed
+    sizes = {"LIMITS": {"test_resnet": 1.03}, "SIZE": 32, "BATCHES": {1: 1}, "THREADS": (1,)}
+    printed = ran(script("norm_overhead", monkeypatch, **sizes), capsys)
+    assert "at most 1.03x" in printed
+    assert "channels-last" in printed
     assert "instance-aware, k 8" in printed
+
+
+def test_norm_layers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("norm_layers", monkeypatch, MODELS=("test_resnet",), SIZE=32, BATCHES=(1,), ROUNDS=1)
+    threads = torch.get_num_threads()
+    try:
+        assert "channels-last, batch 1: norm layers example-weighted" in ran(module, capsys)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_instance_aware(
@@ -114,7 +125,9 @@ def test_shift_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_ghost_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     module = script("ghost_training", monkeypatch, NETWORKS=(("cifar-resnet20", 32, 8, 1),))
-    assert "ghost:size=16" in ran(module, capsys)
+    printed = ran(module, capsys)
+    assert "ghost:size=16" in printed
+    assert "at most 1.15x" in printed
 
 
 def test_pgd_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

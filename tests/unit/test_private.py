@@ -28,6 +28,7 @@ NAMED = {
         "_BatchNorm",
         "_C",
         "_InstanceNorm",
+        "_buffers",
         "_current_autograd_node",
         "_current_graph_task_id",
         "_current_level",
@@ -38,6 +39,7 @@ NAMED = {
         "_functorch",
         "_get_current_function_mode_stack",
         "_get_sequence_nr",
+        "_has_any_global_hook",
         "_is_zerotensor",
         "_len_torch_dispatch_stack",
         "_len_torch_dispatch_stack_pre_dispatch",
@@ -45,6 +47,7 @@ NAMED = {
         "_modules",
         "_ops",
         "_orig_mod",
+        "_parameters",
         "_prims_common",
         "_python_dispatch",
         "_sample_dirichlet",
@@ -276,3 +279,31 @@ def test_batch_norms_are_exchanged_where_they_are_shared() -> None:
     converted = surgeon.convert(model, "ghost:size=3")
     assert converted.again is converted.bn1
     assert converted(small_images()).shape == (3, 4)
+
+
+def test_a_call_is_plain_until_somebody_waits_for_it() -> None:
+    module, other = nn.ReLU(), nn.ReLU()
+    assert private.calls_are_plain(module, other)
+    for register in (
+        module.register_forward_hook,
+        module.register_forward_pre_hook,
+        module.register_full_backward_hook,
+        module.register_full_backward_pre_hook,
+        nn.modules.module.register_module_forward_hook,
+        nn.modules.module.register_module_forward_pre_hook,
+        nn.modules.module.register_module_full_backward_hook,
+    ):
+        handle = register(lambda *_: None)
+        assert not private.calls_are_plain(other, module)
+        handle.remove()
+        assert private.calls_are_plain(other, module)
+    module.forward = other.forward  # type: ignore[method-assign]
+    assert not private.calls_are_plain(module)
+
+
+def test_tensors_are_those_that_a_module_holds() -> None:
+    layer = nn.BatchNorm2d(3, affine=False)
+    assert private.tensors_of(layer)["running_mean"] is layer.running_mean
+    assert private.tensors_of(layer)["weight"] is None
+    layer = nn.utils.parametrize.register_parametrization(nn.Linear(2, 2), "weight", nn.Identity())
+    assert "weight" not in private.tensors_of(layer)

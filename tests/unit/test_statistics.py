@@ -292,6 +292,57 @@ def test_ghost_groups_equal_autograd_of_separate_batches(
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@needs_kernel
+@pytest.mark.parametrize("layout", ["image", "image-channels-last", "row", "volume-channels-last"])
+@pytest.mark.parametrize("shape", [(16, 5, 9, 4), (24, 48, 11, 8), (9, 33, 3, 32), (6, 40, 30, 2), (4, 7, 70, 3)])
+@pytest.mark.parametrize("offset", [0.0, 5.0])
+def test_ghost_outputs_and_gradients_are_near_those_of_float64(
+    layout: str, shape: tuple[int, int, int, int], offset: float
+) -> None:
+    """To 1e-5, with one channel to a set of statistics and with more, by one thread and by two."""
+    examples, channels, side, size = shape
+    side = side if layout.startswith("image") else 4
+    x = offset + random_input(layout, examples, channels, side, 0)
+    upstream = random_input(layout, examples, channels, side, 1)
+    bounds = statistics.group_bounds(examples, size, x[0, 0].numel())
+    shared = next(d for d in (4, 3, 5, 7) if channels % d == 0)
+    for channel_groups in (channels, channels // shared):
+        results = []
+        for dtype, thread_count in ((torch.float64, 1), (torch.float32, 1), (torch.float32, 2)):
+            # A copy of the same layout, and parameters of the same values.
+            own = x.detach().to(dtype).clone(memory_format=torch.preserve_format).requires_grad_()
+            weight, bias = (
+                t.to(dtype).requires_grad_() for t in (1 + randn(channels, seed=2), randn(channels, seed=3))
+            )
+            with threads(thread_count):
+                if dtype is torch.float64:
+                    y = normalised_in_groups(own, weight, bias, bounds, channel_groups)
+                else:
+                    assert native.takes_groups(own, weight, bias)
+                    y, _ = statistics.normalise_groups(own, weight, bias, bounds, 1e-5, channel_groups)
+                y.backward(upstream.to(dtype))
+            results.append([y.detach(), own.grad, weight.grad, bias.grad])
+        expected, *ours = results
+        for each in ours:
+            for name, value, truth in zip(("y", "x", "weight", "bias"), each, expected, strict=True):
+                error = ((value.double() - truth).abs() / (1 + truth.abs().max())).max()
+                assert error <= 1e-5, f"{name} with {channel_groups} channel groups is off by {error:.1e}"
+
+
+def normalised_in_groups(
+    x: Tensor, weight: Tensor, bias: Tensor, bounds: list[tuple[int, int]], channel_groups: int
+) -> Tensor:
+    """Written out: each group of examples and of channels by its mean and deviation."""
+    parts = []
+    for start, stop in bounds:
+        cut = x[start:stop].reshape(stop - start, channel_groups, -1)
+        mean = cut.mean((0, 2), keepdim=True)
+        var = ((cut - mean) ** 2).mean((0, 2), keepdim=True)
+        parts.append(((cut - mean) / (var + 1e-5).sqrt()).reshape(x[start:stop].shape))
+    column = (-1, *[1] * (x.dim() - 2))
+    return torch.cat(parts) * weight.reshape(column) + bias.reshape(column)
+
+
 @given(examples=st.integers(2, 7), size=st.integers(2, 8), seed=seeds, offset=st.sampled_from([0.0, 100.0]))
 @quick
 def test_ghost_groups_report_their_statistics(examples: int, size: int, seed: int, offset: float) -> None:

@@ -11,14 +11,73 @@ import ctypes
 import importlib.util
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, float32, strided
+from torch.nn import Parameter
 
 from surgeon.core.private import is_lazily_zero, operations_are_intercepted
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+_pointer, _size, _number, _whole = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
+
+
+class _ExampleWeighted(ctypes.Structure):
+    """`Job` of example_weighted.c."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("x", "y")),
+        *((name, _size) for name in ("examples", "channels", "positions")),
+        *((name, _pointer) for name in ("mean", "var", "weight", "bias", "alpha")),
+        *((name, _number) for name in ("eps", "errors", "share")),
+        ("activation", _whole),
+        ("slope", _number),
+    )
+
+
+class _Ghost(ctypes.Structure):
+    """`Ghost` of ghost.c."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("x", "y")),
+        *((name, _size) for name in ("channels", "positions", "shared")),
+        ("bounds", _pointer),
+        ("groups", _size),
+        *((name, _pointer) for name in ("weight", "bias")),
+        ("eps", _number),
+        *((name, _pointer) for name in ("mean", "var", "centre", "inverse")),
+        *((name, _pointer) for name in ("grad", "grad_x", "grad_weight", "grad_bias")),
+    )
+
+
+class Noise(NamedTuple):
+    """How far an example's moments correct the running ones: by a share of what is beyond some standard errors."""
+
+    errors: float
+    share: float
+
+
+class Activation(NamedTuple):
+    """What follows a normalisation, by its number in activations.h; without a number, nothing does."""
+
+    number: int = 0
+    slope: float = 0.0
+
+
+class Groups(NamedTuple):
+    """Groups of examples normalised, each by itself."""
+
+    y: Tensor
+    mean: Tensor
+    """Of each group's channels, (G, C)."""
+    var: Tensor
+    """Biased; (G, C)."""
+    centre: Tensor
+    """What was subtracted, (G, channel groups)."""
+    inverse: Tensor
+    """The inverse deviation that was multiplied by, (G, channel groups)."""
 
 
 @cache
@@ -36,14 +95,13 @@ def _library() -> ctypes.CDLL | None:
 
 def _declare(library: ctypes.CDLL) -> None:
     """What each kernel takes; AttributeError if one is not there."""
-    pointer, size, number, whole = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_float, ctypes.c_int
     for kernel in (library.example_weighted_rows, library.example_weighted_columns):
-        kernel.argtypes = [pointer, pointer, size, size, size, *[pointer] * 5, number, whole]
-        kernel.restype = whole
-    shape: list[Any] = [size, size, pointer, size]
-    library.ghost_forward.argtypes = [*[pointer] * 2, *shape, *[pointer] * 2, number, *[pointer] * 2, whole]
-    library.ghost_backward.argtypes = [*[pointer] * 3, *shape, *[pointer] * 5, whole]
-    library.ghost_forward.restype = library.ghost_backward.restype = None
+        kernel.argtypes, kernel.restype = [ctypes.POINTER(_ExampleWeighted), _whole], _whole
+    for name in ("forward_rows", "forward_columns", "backward_rows", "backward_columns"):
+        kernel = getattr(library, f"ghost_{name}")
+        kernel.argtypes, kernel.restype = [ctypes.POINTER(_Ghost), _whole], _whole
+    library.ghost_running.argtypes = [*[_pointer] * 3, *[_size] * 2, *[_pointer] * 2, ctypes.c_double, _pointer]
+    library.ghost_running.restype = None
     _declare_mixing(library)
     _declare_corrupting(library)
 
@@ -94,58 +152,75 @@ def being_watched() -> bool:
 
 def ordinary(*tensors: Tensor | None) -> bool:
     """Whether all are plain tensors with their values in memory as they are: no subclass, no lazy negative or zero."""
-    return all(
-        t is None
-        or (
-            (type(t) is Tensor or type(t) is torch.nn.Parameter)
-            and t.layout is torch.strided
-            and not (t.is_neg() or t.is_conj() or is_lazily_zero(t))
-        )
-        for t in tensors
-    )
+    for t in tensors:
+        if t is None:
+            continue
+        if (type(t) is not Tensor and type(t) is not Parameter) or t.layout is not strided:
+            return False
+        if t.is_neg() or t.is_conj() or is_lazily_zero(t):
+            return False
+    return True
 
 
 def example_weighted(
-    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, alpha: Tensor, eps: float
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    alpha: Tensor,
+    eps: float,
+    *,
+    noise: Noise | None = None,
+    activation: Activation = Activation(),  # noqa: B008
 ) -> Tensor | None:
-    """Example-weighted normalisation of (N, C, ...) in one pass over memory, or None if it does not apply."""
+    """(N, C, ...) normalised by running moments and each example's own, and an activation, in one pass over memory."""
     if x.dim() < 3 or x.numel() == 0 or not _plain(x, mean, var, weight, bias, alpha):
         return None
-    library = _library()
-    if library is None or not _contiguous(mean, var, weight, bias, alpha):
-        return None
-    if x.is_contiguous():
-        kernel = library.example_weighted_rows
-    elif x.is_contiguous(memory_format=_CHANNELS_LAST.get(x.dim(), torch.contiguous_format)):
-        kernel = library.example_weighted_columns
-    else:
+    library, order = _library(), _order(x)
+    if library is None or order is None or not _contiguous(mean, var, weight, bias, alpha):
         return None
     y = torch.empty_like(x)
     examples, channels = x.shape[:2]
-    failed = kernel(
+    job = _ExampleWeighted(
         x.data_ptr(), y.data_ptr(), examples, channels, x.numel() // (examples * channels),
-        mean.data_ptr(), var.data_ptr(), _address(weight), _address(bias), alpha.data_ptr(), eps,
-        torch.get_num_threads(),
+        mean.data_ptr(), var.data_ptr(), _address(weight), _address(bias), alpha.data_ptr(),
+        eps, *((-1.0, 0.0) if noise is None else noise), *activation,
     )  # fmt: skip
-    return None if failed else y
+    kernel = library.example_weighted_rows if order == "rows" else library.example_weighted_columns
+    return None if kernel(job, torch.get_num_threads()) else y
+
+
+def takes_groups(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Whether `ghost_forward` applies, in an operation that brings its own gradients."""
+    with torch.no_grad():
+        usable = x.dim() >= 2 and x.numel() > 0 and _plain(x, weight, bias) and _contiguous(weight, bias)
+    return usable and _order(x) is not None and _library() is not None
 
 
 def ghost_forward(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, bounds: Sequence[tuple[int, int]], eps: float
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Each group of examples normalised by itself, with the groups' mean and inverse deviation, (G, C)."""
-    if x.dim() < 2 or x.numel() == 0 or not _plain(x, weight, bias) or not _contiguous(x, weight, bias):
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    bounds: Sequence[tuple[int, int]],
+    eps: float,
+    channel_groups: int | None = None,
+) -> Groups | None:
+    """Each group of examples, and of channels, normalised by itself."""
+    library, order = _library(), _order(x)
+    if library is None or order is None or not takes_groups(x, weight, bias):
         return None
-    library = _library()
-    if library is None:
-        return None
-    y, mean = torch.empty_like(x), x.new_empty((len(bounds), x.shape[1]))
-    inverse_std = torch.empty_like(mean)
-    library.ghost_forward(
-        x.data_ptr(), y.data_ptr(), x.shape[1], x[0, 0].numel(), _edges(bounds), len(bounds),
-        _address(weight), _address(bias), eps, mean.data_ptr(), inverse_std.data_ptr(), torch.get_num_threads(),
+    channels, edges = x.shape[1], _edges(bounds)
+    mean, var = x.new_empty((2, len(bounds), channels))
+    centre, inverse = x.new_empty((2, len(bounds), channel_groups or channels))
+    groups = Groups(torch.empty_like(x), mean, var, centre, inverse)
+    job = _Ghost(
+        x.data_ptr(), groups.y.data_ptr(), channels, x[0, 0].numel(), channels // centre.shape[1],
+        ctypes.addressof(edges), len(bounds), _address(weight), _address(bias), eps,
+        *(t.data_ptr() for t in groups[1:]),
     )  # fmt: skip
-    return y, mean, inverse_std
+    kernel = library.ghost_forward_rows if order == "rows" else library.ghost_forward_columns
+    return None if kernel(job, torch.get_num_threads()) else groups
 
 
 def ghost_backward(
@@ -153,21 +228,55 @@ def ghost_backward(
     x: Tensor,
     weight: Tensor | None,
     bounds: Sequence[tuple[int, int]],
-    mean: Tensor,
-    inverse_std: Tensor,
+    centre: Tensor,
+    inverse: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Gradients of `ghost_forward` for input, weight and bias."""
-    library = _library()
-    if library is None or not _plain(grad, x, weight) or not _contiguous(x, weight):
+    library, order = _library(), _order(x)
+    if library is None or order is None or not _plain(grad, x, weight) or not _contiguous(weight):
         return None
-    grad, grad_x = grad.contiguous(), torch.empty_like(x)
-    grad_weight, grad_bias = torch.empty_like(mean), torch.empty_like(mean)
-    library.ghost_backward(
-        grad.data_ptr(), x.data_ptr(), grad_x.data_ptr(), x.shape[1], x[0, 0].numel(), _edges(bounds), len(bounds),
-        _address(weight), mean.data_ptr(), inverse_std.data_ptr(), grad_weight.data_ptr(), grad_bias.data_ptr(),
-        torch.get_num_threads(),
+    if order == "rows":
+        grad = grad.contiguous()
+    elif grad.stride() != x.stride():
+        grad = torch.empty_like(x).copy_(grad)
+    grad_x, channels = torch.empty_like(x), x.shape[1]
+    of_affine = x.new_empty((2, len(bounds), channels))
+    edges, address = _edges(bounds), of_affine.data_ptr()
+    job = _Ghost(
+        x.data_ptr(), None, channels, x[0, 0].numel(), channels // centre.shape[1],
+        ctypes.addressof(edges), len(bounds), _address(weight), None, 0.0, None, None,
+        *(t.data_ptr() for t in (centre, inverse, grad, grad_x)), address, address + 4 * len(bounds) * channels,
     )  # fmt: skip
-    return grad_x, grad_weight.sum(0), grad_bias.sum(0)
+    kernel = library.ghost_backward_rows if order == "rows" else library.ghost_backward_columns
+    return None if kernel(job, torch.get_num_threads()) else (grad_x, *of_affine.sum(1))
+
+
+def updated_running(
+    mean: Tensor,
+    var: Tensor,
+    bounds: Sequence[tuple[int, int]],
+    running_mean: Tensor,
+    running_var: Tensor,
+    factor: float,
+) -> Tensor | None:
+    """Running moments (2, C) moved by `factor` towards the moments of all groups, (G, C) each, together."""
+    tensors = (mean, var, running_mean, running_var)
+    library = _library()
+    if library is None or not _plain(*tensors) or not _contiguous(*tensors):
+        return None
+    updated, edges = mean.new_empty((2, mean.shape[1])), _edges(bounds)
+    library.ghost_running(
+        mean.data_ptr(), var.data_ptr(), ctypes.addressof(edges), *mean.shape,
+        running_mean.data_ptr(), running_var.data_ptr(), factor, updated.data_ptr(),
+    )  # fmt: skip
+    return updated
+
+
+def _order(x: Tensor) -> str | None:
+    """Whether the positions of a channel are side by side, "rows", or the channels of a position, "columns"."""
+    if x.is_contiguous():
+        return "columns" if x.numel() == x.shape[0] * x.shape[1] else "rows"
+    return "columns" if x.is_contiguous(memory_format=_CHANNELS_LAST.get(x.dim(), torch.contiguous_format)) else None
 
 
 def _address(tensor: Tensor | None) -> int | None:
@@ -180,12 +289,17 @@ def _edges(bounds: Sequence[tuple[int, int]]) -> ctypes.Array[ctypes.c_ssize_t]:
 
 def _plain(*tensors: Tensor | None) -> bool:
     """Whether a kernel may read all: ordinary float32 tensors on the CPU of which no gradient is wanted."""
-    if being_watched() or not ordinary(*tensors):
+    if being_watched():
         return False
     recording = torch.is_grad_enabled()
-    return all(
-        t is None or (t.dtype is torch.float32 and t.is_cpu and not (recording and t.requires_grad)) for t in tensors
-    )
+    for t in tensors:  # as `ordinary`, but of real numbers only, which is quicker
+        if t is None:
+            continue
+        if (type(t) is not Tensor and type(t) is not Parameter) or t.dtype is not float32 or t.layout is not strided:
+            return False
+        if not t.is_cpu or t.is_neg() or is_lazily_zero(t) or (recording and t.requires_grad):
+            return False
+    return True
 
 
 def _contiguous(*tensors: Tensor | None) -> bool:

@@ -4,12 +4,26 @@
 
 #include <stddef.h>
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+/* Sanitizers run before the loader has chosen among clones. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__) && \
+    !defined(__SANITIZE_ADDRESS__)
 #define FOR_EVERY_CPU __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
 #define FOR_EVERY_CPU
 #endif
 
+/* Parts of a function that is compiled for every CPU have to become part of each of its versions. */
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#else
+#define INLINE static inline
+#endif
+
 typedef ptrdiff_t Size;
+
+INLINE Size smaller(Size a, Size b) { return a < b ? a : b; }
+
+/* More threads than there is work for cost more than they save; torch's own operations have the same limit. */
+INLINE int useful_threads(Size floats, int threads) { return floats < 32768 ? 1 : threads; }
 
 #endif

@@ -1,9 +1,8 @@
-/* Example-weighted normalisation of float32 activations on the CPU.
+/* Inference with each example's own moments mixed into the running ones, and an activation: float32, on the CPU.
  *
  * Each example's moments are taken and applied while its values are still in the cache, so that
  * the layer reads and writes main memory exactly as often as plain BatchNorm does.
- * Moments are two-pass (deviations from a mean that is already known), block by block, and
- * shifted by the running mean: a large common offset does not cancel.
+ * Moments are those of rows.h and columns.h, shifted by the running mean: a large common offset does not cancel.
  *
  * Built without Python or torch headers. OpenMP's symbols are left open on purpose and resolve to
  * the runtime that torch has loaded, so that both share one pool of threads.
@@ -12,186 +11,175 @@
 #include <omp.h>
 #include <stdlib.h>
 
-#include "sums.h"
-
-enum { BLOCK_FLOATS = 8192 }; /* 32 KiB: a block's second pass reads the nearest cache */
+#include "columns.h"
+#include "rows.h"
+#include "short_rows.h"
 
 typedef struct {
+  const float *x;
+  float *y;
+  Size examples, channels, positions;
   const float *mean, *var, *weight, *bias, *alpha;
   float eps;
-} Norm;
+  float errors, share; /* standard errors that explain a difference, and the share of what is beyond; negative: all do */
+  int activation;
+  float slope;
+} Job;
 
-/* From an example's moments to what has to be subtracted, multiplied and added. */
-static void mix(const Norm *norm, Size c, float mean, float var, float *centre, float *scale, float *bias) {
-  const float alpha = norm->alpha[c];
-  /* An infinite value makes an example's moments infinite; at alpha = 0 they do not count, where 0 * inf would be NaN. */
-  const float difference = alpha == 0.0f ? 0.0f : mean - norm->mean[c], own = alpha == 0.0f ? 0.0f : var;
-  const float mixed = alpha * own + (1 - alpha) * norm->var[c] + alpha * (1 - alpha) * difference * difference;
-  *centre = norm->mean[c] + alpha * difference;
-  *scale = (norm->weight ? norm->weight[c] : 1.0f) / sqrtf(mixed + norm->eps);
-  *bias = norm->bias ? norm->bias[c] : 0.0f;
+/* Standard errors of mean and variance, as factors of the running deviation and variance. */
+typedef struct {
+  float of_mean, of_var, share;
+} Noise;
+
+static Noise noise_of(const Job *job) {
+  const double values = (double)job->positions;
+  /* One value has no variance that could be told from noise. */
+  const double of_var = values > 1 ? job->errors * sqrt(2 / (values - 1)) : INFINITY;
+  return (Noise){(float)(job->errors / sqrt(values)), (float)of_var, job->share};
 }
+
+/* What is left of a difference of either sign when noise is taken off. */
+INLINE float beyond(float difference, float noise) {
+  const float left = fabsf(difference) - noise, kept = left < 0.0f ? 0.0f : left;
+  return difference < 0.0f ? -kept : kept;
+}
+
+/* Running moments moved towards the example's own, `difference` from theirs, as far as noise does not explain. */
+INLINE void correct(const Noise *noise, float *mean, float *var, float *difference, float own) {
+  const float moved = noise->share * beyond(*difference, noise->of_mean * sqrtf(*var));
+  const float limit = noise->of_var == INFINITY ? INFINITY : noise->of_var * *var;
+  const float changed = *var + noise->share * beyond(own - *var, limit);
+  *mean += moved;
+  *difference -= moved;
+  *var = changed < 0.0f ? 0.0f : changed;
+}
+
+/* From running and own moments to what has to be subtracted, and the inverse deviation. */
+INLINE void mix(float alpha, float eps, float mean, float var, float difference, float own, float *centre,
+                float *inverse) {
+  /* An infinite value makes an example's moments infinite; at alpha = 0 they do not count, where 0 * inf would be NaN. */
+  const float far = alpha == 0.0f ? 0.0f : difference, own_var = alpha == 0.0f ? 0.0f : own;
+  const float mixed = alpha * own_var + (1 - alpha) * var + alpha * (1 - alpha) * far * far;
+  *centre = mean + alpha * far;
+  *inverse = 1.0f / sqrtf(mixed + eps);
+}
+
+/* From differences of means and from variances of some channels, in place: what is subtracted and what is multiplied. */
+INLINE void mix_channels(const Job *job, const Noise *noise, Size from, Size channels, float *restrict difference,
+                         float *restrict own) {
+  const float *restrict mean = job->mean + from, *restrict var = job->var + from, *restrict alpha = job->alpha + from;
+  if (job->errors >= 0.0f) {
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) {
+      float corrected = mean[c], spread = var[c], left = difference[c];
+      correct(noise, &corrected, &spread, &left, own[c]);
+      mix(alpha[c], job->eps, corrected, spread, left, own[c], difference + c, own + c);
+    }
+  } else {
+#pragma omp simd
+    for (Size c = 0; c < channels; c++)
+      mix(alpha[c], job->eps, mean[c], var[c], difference[c], own[c], difference + c, own + c);
+  }
+  if (job->weight) {
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) own[c] *= job->weight[from + c];
+  }
+}
+
+INLINE float bias_of(const Job *job, Size c) { return job->bias ? job->bias[c] : 0.0f; }
 
 /* ---- positions of a channel are contiguous: (N, C, positions) ---- */
 
-FOR_EVERY_CPU
-static float squares_of(const float *x, Size n, float shift, float shifted_mean) {
-  float squares = 0.0f;
-#pragma omp simd reduction(+ : squares)
-  for (Size i = 0; i < n; i++) {
-    const float deviation = (x[i] - shift) - shifted_mean;
-    squares += deviation * deviation;
+enum { MOST_ROWS = 16 };
+
+/* A few rows at a time, as far as the nearest cache holds them: one row alone would have to wait for its own moments. */
+INLINE Size rows_at_once(const Job *job, Size row, Size last) {
+  const Size fitting = ROW_BLOCK / job->positions, least = fitting < 1 ? 1 : smaller(fitting, MOST_ROWS);
+  return smaller(smaller(least, job->channels - row % job->channels), last - row);
+}
+
+#define WEIGH_ROWS(moments_of, affine)                                                                            \
+  const Size n = job->positions;                                                                                  \
+  const Noise noise = noise_of(job);                                                                              \
+  float difference[MOST_ROWS], own[MOST_ROWS];                                                                    \
+  for (Size row = first, rows; row < last; row += rows) {                                                         \
+    const Size c = row % job->channels;                                                                           \
+    rows = rows_at_once(job, row, last);                                                                          \
+    for (Size r = 0; r < rows; r++) {                                                                             \
+      const Moments moments = moments_of(job->x + (row + r) * n, n, job->mean[c + r]);                            \
+      difference[r] = (float)moments.mean;                                                                        \
+      own[r] = (float)(moments.squares / moments.count);                                                          \
+    }                                                                                                             \
+    mix_channels(job, &noise, c, rows, difference, own);                                                          \
+    FOR_ACTIVATION(job->activation, for (Size r = 0; r < rows; r++) {                                             \
+      const Size at = (row + r) * n;                                                                              \
+      affine(job->x + at, job->y + at, n, difference[r], own[r], bias_of(job, c + r), activation, job->slope);    \
+    })                                                                                                            \
   }
-  return squares;
-}
-
-/* Sums are float32 within a block and float64 across blocks. */
-static void row_moments(const float *x, Size n, float shift, float *mean, float *var) {
-  double sum = 0.0, squares = 0.0;
-  for (Size i = 0; i < n; i += BLOCK_FLOATS) sum += sum_of(x + i, n - i < BLOCK_FLOATS ? n - i : BLOCK_FLOATS, shift);
-  const float shifted_mean = (float)(sum / (double)n);
-  for (Size i = 0; i < n; i += BLOCK_FLOATS)
-    squares += squares_of(x + i, n - i < BLOCK_FLOATS ? n - i : BLOCK_FLOATS, shift, shifted_mean);
-  *mean = shift + shifted_mean;
-  *var = (float)(squares / (double)n);
-}
 
 FOR_EVERY_CPU
-static void row_affine(const float *x, float *y, Size n, float centre, float scale, float bias) {
-#pragma omp simd
-  for (Size i = 0; i < n; i++) y[i] = (x[i] - centre) * scale + bias;
+static void weigh_rows(const Job *job, Size first, Size last) { WEIGH_ROWS(moments_of_row, row_affine) }
+
+MASKED static void weigh_short_rows(const Job *job, Size first, Size last) {
+  WEIGH_ROWS(moments_of_short_row, short_row_affine)
 }
 
-int example_weighted_rows(const float *x, float *y, Size examples, Size channels, Size positions, const float *mean,
-                          const float *var, const float *weight, const float *bias, const float *alpha, float eps,
-                          int threads) {
-  const Norm norm = {mean, var, weight, bias, alpha, eps};
+static void weigh(const Job *job, Size first, Size last) {
+  if (rows_are_masked(job->positions))
+    weigh_short_rows(job, first, last);
+  else
+    weigh_rows(job, first, last);
+}
+
+int example_weighted_rows(const Job *job, int threads) {
+  const Size rows = job->positions ? job->examples * job->channels : 0;
+  threads = useful_threads(rows * job->positions, threads);
+  if (threads == 1) {
+    weigh(job, 0, rows);
+    return 0;
+  }
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (Size row = 0; row < examples * channels; row++) {
-    const Size c = row % channels;
-    float m, v, scale, shift;
-    row_moments(x + row * positions, positions, mean[c], &m, &v);
-    mix(&norm, c, m, v, &m, &scale, &shift);
-    row_affine(x + row * positions, y + row * positions, positions, m, scale, shift);
-  }
+  for (int part = 0; part < threads; part++) weigh(job, rows * part / threads, rows * (part + 1) / threads);
   return 0;
 }
 
 /* ---- channels of a position are contiguous: (N, positions, C), torch's channels-last ---- */
 
-/* Moments of some rows, per column: means and summed squared deviations. */
-typedef struct {
-  float *mean, *squares, *block_mean, *block_squares;
-} Columns;
-
-static Columns columns_at(float *memory, Size channels, Size index) {
-  float *start = memory + 4 * channels * index;
-  return (Columns){start, start + channels, start + 2 * channels, start + 3 * channels};
-}
-
+/* Some channels of an example. The last rows are written first: they are still in the cache. */
 FOR_EVERY_CPU
-static void merge(Size channels, float *restrict mean, float *restrict squares, Size done, const float *restrict new_mean,
-                  const float *restrict new_squares, Size new_rows) {
-  const float share = (float)new_rows / (float)(done + new_rows), between = share * (float)done;
+static void weigh_columns(const Job *job, Size example, Size first, Size channels, Columns own) {
+  const Size rows = job->positions, stride = job->channels, step = rows_of_block(channels);
+  const Noise noise = noise_of(job);
+  const float *x = job->x + example * rows * stride + first;
+  float *y = job->y + example * rows * stride + first;
+  moments_of_columns(x, rows, stride, channels, job->mean + first, own);
+  const float count = (float)rows;
 #pragma omp simd
-  for (Size c = 0; c < channels; c++) {
-    const float difference = new_mean[c] - mean[c];
-    mean[c] += difference * share;
-    squares[c] += new_squares[c] + difference * difference * between;
-  }
+  for (Size c = 0; c < channels; c++) own.squares[c] /= count;
+  mix_channels(job, &noise, first, channels, own.mean, own.squares);
+  for (Size c = 0; c < channels; c++) own.about[c] = bias_of(job, first + c);
+  FOR_ACTIVATION(job->activation, for (Size stop = rows; stop > 0; stop -= smaller(stop, step)) {
+    const Size n = smaller(stop, step), at = (stop - n) * stride;
+    column_affine(x + at, y + at, n, stride, channels, own.mean, own.squares, own.about, activation, job->slope);
+  })
 }
 
-FOR_EVERY_CPU
-static void block_moments(const float *restrict x, Size rows, Size channels, const float *restrict shift,
-                          float *restrict mean, float *restrict squares) {
-  const float inverse = 1.0f / (float)rows;
-  for (Size c = 0; c < channels; c++) mean[c] = squares[c] = 0.0f;
-  for (Size r = 0; r < rows; r++)
-#pragma omp simd
-    for (Size c = 0; c < channels; c++) mean[c] += x[r * channels + c] - shift[c];
-#pragma omp simd
-  for (Size c = 0; c < channels; c++) mean[c] = shift[c] + mean[c] * inverse;
-  for (Size r = 0; r < rows; r++)
-#pragma omp simd
-    for (Size c = 0; c < channels; c++) {
-      const float deviation = x[r * channels + c] - mean[c];
-      squares[c] += deviation * deviation;
-    }
-}
-
-static void column_moments(const float *x, Size rows, Size channels, const float *shift, Columns out) {
-  const Size step = channels < BLOCK_FLOATS ? BLOCK_FLOATS / channels : 1;
-  for (Size c = 0; c < channels; c++) out.mean[c] = out.squares[c] = 0.0f;
-  for (Size done = 0; done < rows; done += step) {
-    const Size n = rows - done < step ? rows - done : step;
-    block_moments(x + done * channels, n, channels, shift, out.block_mean, out.block_squares);
-    merge(channels, out.mean, out.squares, done, out.block_mean, out.block_squares, n);
-  }
-}
-
-/* Turn moments into centre (mean), scale (squares) and bias (block_mean), in place. */
-static void mix_columns(const Norm *norm, Size rows, Size channels, Columns io) {
-  for (Size c = 0; c < channels; c++)
-    mix(norm, c, io.mean[c], io.squares[c] / (float)rows, &io.mean[c], &io.squares[c], &io.block_mean[c]);
-}
-
-FOR_EVERY_CPU
-static void column_affine(const float *restrict x, float *restrict y, Size rows, Size channels,
-                          const float *restrict centre, const float *restrict scale, const float *restrict bias) {
-  for (Size r = 0; r < rows; r++)
-#pragma omp simd
-    for (Size c = 0; c < channels; c++)
-      y[r * channels + c] = (x[r * channels + c] - centre[c]) * scale[c] + bias[c];
-}
-
-/* One example by all threads: each takes a stretch of its rows. */
-static void split_example(const float *x, float *y, Size rows, Size channels, const Norm *norm, float *memory,
-                          int parts) {
-  const Columns whole = columns_at(memory, channels, 0);
-#pragma omp parallel num_threads(parts)
-  {
-#pragma omp for schedule(static)
-    for (int part = 0; part < parts; part++) {
-      const Size start = rows * part / parts, stop = rows * (part + 1) / parts;
-      column_moments(x + start * channels, stop - start, channels, norm->mean, columns_at(memory, channels, part));
-    }
-#pragma omp single
-    {
-      for (int part = 1; part < parts; part++) {
-        const Size start = rows * part / parts, stop = rows * (part + 1) / parts;
-        const Columns next = columns_at(memory, channels, part);
-        merge(channels, whole.mean, whole.squares, start, next.mean, next.squares, stop - start);
-      }
-      mix_columns(norm, rows, channels, whole);
-    }
-#pragma omp for schedule(static)
-    for (int part = 0; part < parts; part++) {
-      const Size start = rows * part / parts, stop = rows * (part + 1) / parts;
-      column_affine(x + start * channels, y + start * channels, stop - start, channels, whole.mean, whole.squares,
-                    whole.block_mean);
-    }
-  }
-}
-
-int example_weighted_columns(const float *x, float *y, Size examples, Size channels, Size positions, const float *mean,
-                             const float *var, const float *weight, const float *bias, const float *alpha, float eps,
-                             int threads) {
-  const Norm norm = {mean, var, weight, bias, alpha, eps};
-  const Size example = positions * channels;
-  float *memory = malloc(sizeof(float) * 4 * (size_t)channels * (size_t)threads);
+int example_weighted_columns(const Job *job, int threads) {
+  const Size channels = job->channels;
+  if (!job->positions) return 0;
+  threads = useful_threads(job->examples * channels * job->positions, threads);
+  const Size width = channels_at_once(channels, 1, job->positions, job->examples, threads);
+  const Size parts = (channels + width - 1) / width, items = job->examples * parts;
+  float *memory = malloc(sizeof(float) * FLOATS_PER_CHANNEL * (size_t)width * (size_t)threads);
   if (!memory) return 1;
-  if (examples >= threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (Size n = 0; n < examples; n++) {
-      const Columns own = columns_at(memory, channels, omp_get_thread_num());
-      column_moments(x + n * example, positions, channels, mean, own);
-      mix_columns(&norm, positions, channels, own);
-      column_affine(x + n * example, y + n * example, positions, channels, own.mean, own.squares, own.block_mean);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const Columns own = columns_at(memory, width, omp_get_thread_num());
+#pragma omp for schedule(static)
+    for (Size item = 0; item < items; item++) {
+      const Size first = item % parts * width;
+      weigh_columns(job, item / parts, first, smaller(width, channels - first), own);
     }
-  } else {
-    const int parts = positions < threads ? (int)positions : threads;
-    for (Size n = 0; n < examples; n++)
-      split_example(x + n * example, y + n * example, positions, channels, &norm, memory, parts);
   }
   free(memory);
   return 0;

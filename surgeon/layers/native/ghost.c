@@ -1,102 +1,340 @@
-/* Ghost BatchNorm in training, forward and backward, for float32 (N, C, positions) on the CPU.
+/* BatchNorm of groups of examples in training, forward and backward: float32, on the CPU.
  *
- * Each channel of each group of examples is handled while it is in the cache, and written straight
- * into its place. Sums are float32 within a row of positions and float64 across rows. The mean that
- * they give is corrected by the mean deviation from it, which the pass over the squares adds up as well.
+ * A group of examples and of channels shares its statistics: of one channel in ghost BatchNorm, of more in Batch-Group
+ * normalisation. Whatever shares them is handled while it is in the cache, and written straight into its place.
+ * Moments are those of rows.h and columns.h.
  * OpenMP's symbols are left open, as in example_weighted.c.
  */
 #include <math.h>
+#include <omp.h>
+#include <stdlib.h>
 
-#include "sums.h"
+#include "columns.h"
+#include "rows.h"
 
 typedef struct {
-  float sum, squares;
-} Deviations;
+  const float *x;
+  float *y;
+  Size channels, positions, shared; /* shared: channels of a group of channels */
+  const Size *bounds;               /* groups + 1 indices of examples */
+  Size groups;
+  const float *weight, *bias;
+  float eps;
+  float *mean, *var;       /* (groups, channels), of each channel by itself */
+  float *centre, *inverse; /* (groups, channels / shared), mean and inverse deviation of what shares them */
+  const float *grad;
+  float *grad_x, *grad_weight, *grad_bias; /* the last two: (groups, channels), to be summed over the groups */
+} Ghost;
 
-FOR_EVERY_CPU
-static Deviations deviations_of(const float *x, Size n, float mean) {
-  float sum = 0.0f, squares = 0.0f;
-#pragma omp simd reduction(+ : sum, squares)
-  for (Size i = 0; i < n; i++) {
-    const float deviation = x[i] - mean;
-    sum += deviation;
-    squares += deviation * deviation;
+INLINE Size floats_of(const Ghost *job) { return job->bounds[job->groups] * job->channels * job->positions; }
+
+/* Mean and inverse deviation of channels together, from the moments of each. */
+INLINE void share(const float *mean, const float *var, Size n, float eps, float *centre, float *inverse) {
+  double middle = 0.0, spread = 0.0;
+  for (Size c = 0; c < n; c++) middle += mean[c];
+  middle /= (double)n;
+  for (Size c = 0; c < n; c++) spread += var[c] + (mean[c] - middle) * (mean[c] - middle);
+  *centre = n == 1 ? mean[0] : (float)middle;
+  *inverse = (float)(1.0 / sqrt((n == 1 ? var[0] : spread / (double)n) + eps));
+}
+
+/* ---- positions of a channel are contiguous: (N, C, positions) ---- */
+
+/* Sums of the gradient, and of its product with the deviations. */
+INLINE void add_products(const float *grad, const float *x, Size n, float mean, double *sums, double *products) {
+  float sum = 0.0f, product = 0.0f;
+  Size i = 0;
+  if (n >= LONG_ROW) {
+    const Size part = n / 2;
+    float other_sum = 0.0f, other_product = 0.0f;
+#pragma omp simd reduction(+ : sum, product, other_sum, other_product)
+    for (Size k = 0; k < part; k++) {
+      sum += grad[k];
+      product += grad[k] * (x[k] - mean);
+      other_sum += grad[k + part];
+      other_product += grad[k + part] * (x[k + part] - mean);
+    }
+    sum += other_sum;
+    product += other_product;
+    i = 2 * part;
   }
-  return (Deviations){sum, squares};
+#pragma omp simd reduction(+ : sum, product)
+  for (Size k = i; k < n; k++) {
+    sum += grad[k];
+    product += grad[k] * (x[k] - mean);
+  }
+  *sums += sum;
+  *products += product;
 }
 
-FOR_EVERY_CPU
-static void affine(const float *x, float *y, Size n, float mean, float scale, float bias) {
-#pragma omp simd
-  for (Size i = 0; i < n; i++) y[i] = (x[i] - mean) * scale + bias;
-}
-
-FOR_EVERY_CPU
-static float product_of(const float *grad, const float *x, Size n, float mean) {
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (Size i = 0; i < n; i++) sum += grad[i] * (x[i] - mean);
-  return sum;
-}
-
-FOR_EVERY_CPU
-static void input_gradient(const float *grad, const float *x, float *out, Size n, float mean, float scale, float slope,
-                           float offset) {
+INLINE void input_gradient(const float *restrict grad, const float *restrict x, float *restrict out, Size n, float mean,
+                           float scale, float slope, float offset) {
 #pragma omp simd
   for (Size i = 0; i < n; i++) out[i] = grad[i] * scale - (x[i] - mean) * slope - offset;
 }
 
-/* bounds: groups + 1 indices of examples; mean and inverse_std: (groups, channels). */
-void ghost_forward(const float *x, float *y, Size channels, Size positions, const Size *bounds, Size groups,
-                   const float *weight, const float *bias, float eps, float *mean, float *inverse_std, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (Size item = 0; item < groups * channels; item++) {
-    const Size group = item / channels, c = item % channels;
-    const Size first = bounds[group], last = bounds[group + 1], example = channels * positions;
-    const double count = (double)((last - first) * positions);
-    const float shift = x[first * example + c * positions];
-    double sum = 0.0, squares = 0.0;
-    for (Size n = first; n < last; n++) sum += sum_of(x + n * example + c * positions, positions, shift);
-    const float about = (float)(shift + sum / count);
-    sum = 0.0;
-    for (Size n = first; n < last; n++) {
-      const Deviations row = deviations_of(x + n * example + c * positions, positions, about);
-      sum += row.sum;
-      squares += row.squares;
-    }
-    const double correction = sum / count, var = squares / count - correction * correction;
-    const float m = (float)(about + correction), inverse = (float)(1.0 / sqrt((var < 0.0 ? 0.0 : var) + eps));
-    const float scale = weight ? weight[c] * inverse : inverse;
-    for (Size n = first; n < last; n++)
-      affine(x + n * example + c * positions, y + n * example + c * positions, positions, m, scale,
-             bias ? bias[c] : 0.0f);
-    mean[item] = m;
-    inverse_std[item] = inverse;
+/* An item is a group of examples and a group of channels. */
+FOR_EVERY_CPU
+static void forward_rows(const Ghost *job, Size item) {
+  const Size sets = job->channels / job->shared, group = item / sets, from = item % sets * job->shared;
+  const Size first = job->bounds[group], last = job->bounds[group + 1];
+  const Size n = job->positions, example = job->channels * n;
+  float *mean = job->mean + group * job->channels, *var = job->var + group * job->channels;
+  for (Size c = from; c < from + job->shared; c++) {
+    const float *x = job->x + first * example + c * n;
+    const Moments own = moments_of_rows(x, last - first, example, n, *x);
+    const double spread = own.squares / own.count;
+    mean[c] = (float)(*x + own.mean);
+    var[c] = (float)(spread < 0.0 ? 0.0 : spread); /* NaN stays */
+  }
+  float centre, inverse;
+  share(mean + from, var + from, job->shared, job->eps, &centre, &inverse);
+  job->centre[item] = centre;
+  job->inverse[item] = inverse;
+  for (Size c = from; c < from + job->shared; c++) {
+    const float scale = job->weight ? job->weight[c] * inverse : inverse, bias = job->bias ? job->bias[c] : 0.0f;
+    for (Size row = first; row < last; row++)
+      row_affine(job->x + row * example + c * n, job->y + row * example + c * n, n, centre, scale, bias, NONE, 0.0f);
   }
 }
 
-/* grad_weight and grad_bias: (groups, channels), to be summed over the groups. */
-void ghost_backward(const float *grad, const float *x, float *grad_x, Size channels, Size positions, const Size *bounds,
-                    Size groups, const float *weight, const float *mean, const float *inverse_std, float *grad_weight,
-                    float *grad_bias, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (Size item = 0; item < groups * channels; item++) {
-    const Size group = item / channels, c = item % channels;
-    const Size first = bounds[group], last = bounds[group + 1], example = channels * positions;
-    const double count = (double)((last - first) * positions);
-    const double inverse = inverse_std[item], scale = (weight ? weight[c] : 1.0) * inverse;
-    double sum = 0.0, product = 0.0;
-    for (Size n = first; n < last; n++) {
-      const Size row = n * example + c * positions;
-      sum += sum_of(grad + row, positions, 0.0f);
-      product += product_of(grad + row, x + row, positions, mean[item]);
+FOR_EVERY_CPU
+static void backward_rows(const Ghost *job, Size item) {
+  const Size sets = job->channels / job->shared, group = item / sets, from = item % sets * job->shared;
+  const Size first = job->bounds[group], last = job->bounds[group + 1];
+  const Size n = job->positions, example = job->channels * n;
+  const double count = (double)((last - first) * n * job->shared), inverse = job->inverse[item];
+  const float centre = job->centre[item];
+  double sum = 0.0, product = 0.0;
+  for (Size c = from; c < from + job->shared; c++) {
+    double own_sum = 0.0, own_product = 0.0;
+    for (Size row = first; row < last; row++) {
+      const Size at = row * example + c * n;
+      add_products(job->grad + at, job->x + at, n, centre, &own_sum, &own_product);
     }
-    const float slope = (float)(scale * product * inverse * inverse / count), offset = (float)(scale * sum / count);
-    for (Size n = first; n < last; n++) {
-      const Size row = n * example + c * positions;
-      input_gradient(grad + row, x + row, grad_x + row, positions, mean[item], (float)scale, slope, offset);
+    const double weight = job->weight ? job->weight[c] : 1.0;
+    sum += weight * own_sum;
+    product += weight * own_product;
+    job->grad_weight[group * job->channels + c] = (float)(own_product * inverse);
+    job->grad_bias[group * job->channels + c] = (float)own_sum;
+  }
+  const float slope = (float)(product * inverse * inverse * inverse / count), offset = (float)(inverse * sum / count);
+  for (Size c = from; c < from + job->shared; c++) {
+    const float scale = (float)((job->weight ? job->weight[c] : 1.0) * inverse);
+    for (Size row = first; row < last; row++) {
+      const Size at = row * example + c * n;
+      input_gradient(job->grad + at, job->x + at, job->grad_x + at, n, centre, scale, slope, offset);
     }
-    grad_weight[item] = (float)(product * inverse);
-    grad_bias[item] = (float)sum;
+  }
+}
+
+int ghost_forward_rows(const Ghost *job, int threads) {
+  const Size items = job->groups * (job->channels / job->shared);
+  threads = useful_threads(floats_of(job), threads);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (Size item = 0; item < items; item++) forward_rows(job, item);
+  return 0;
+}
+
+int ghost_backward_rows(const Ghost *job, int threads) {
+  const Size items = job->groups * (job->channels / job->shared);
+  threads = useful_threads(floats_of(job), threads);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (Size item = 0; item < items; item++) backward_rows(job, item);
+  return 0;
+}
+
+/* ---- channels of a position are contiguous: (N, positions, C), torch's channels-last ---- */
+
+/* Some channels of a group, whole sets of those that share statistics. The last rows are written first: they are still
+ * in the cache. */
+FOR_EVERY_CPU
+static void forward_columns(const Ghost *job, Size group, Size from, Size channels, float *memory) {
+  const Size stride = job->channels, sets = stride / job->shared, step = rows_of_block(channels);
+  const Size start = job->bounds[group] * job->positions, rows = job->bounds[group + 1] * job->positions - start;
+  const float *x = job->x + start * stride + from;
+  float *y = job->y + start * stride + from, *mean = job->mean + group * stride + from;
+  float *var = job->var + group * stride + from;
+  const Columns own = columns_at(memory, channels, 0);
+  moments_of_columns(x, rows, stride, channels, x, own);
+  const float count = (float)rows;
+#pragma omp simd
+  for (Size c = 0; c < channels; c++) {
+    const float spread = own.squares[c] / count;
+    mean[c] = x[c] + own.mean[c];
+    var[c] = spread < 0.0f ? 0.0f : spread; /* NaN stays */
+  }
+  for (Size c = 0; c < channels; c += job->shared) {
+    const Size set = group * sets + (from + c) / job->shared;
+    share(mean + c, var + c, job->shared, job->eps, job->centre + set, job->inverse + set);
+    for (Size k = c; k < c + job->shared; k++) {
+      own.mean[k] = job->centre[set];
+      own.squares[k] = job->weight ? job->weight[from + k] * job->inverse[set] : job->inverse[set];
+      own.about[k] = job->bias ? job->bias[from + k] : 0.0f;
+    }
+  }
+  for (Size stop = rows; stop > 0; stop -= smaller(stop, step)) {
+    const Size n = smaller(stop, step), at = (stop - n) * stride;
+    column_affine(x + at, y + at, n, stride, channels, own.mean, own.squares, own.about, NONE, 0.0f);
+  }
+}
+
+INLINE void products_of_block(const float *restrict grad, const float *restrict x, Size rows, Size stride, Size channels,
+                              const float *restrict centre, float *restrict sum, float *restrict product) {
+  Size r = 0;
+#pragma omp simd
+  for (Size c = 0; c < channels; c++) sum[c] = product[c] = 0.0f;
+  for (; r + 8 <= rows; r += 8) {
+    const float *restrict g = grad + r * stride, *restrict at = x + r * stride;
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) {
+#define GRADIENT(k) (g[(k)*stride + c])
+#define PRODUCT(k) (GRADIENT(k) * (at[(k)*stride + c] - centre[c]))
+      sum[c] += EIGHT(GRADIENT);
+      product[c] += EIGHT(PRODUCT);
+#undef GRADIENT
+#undef PRODUCT
+    }
+  }
+  for (; r < rows; r++)
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) {
+      sum[c] += grad[r * stride + c];
+      product[c] += grad[r * stride + c] * (x[r * stride + c] - centre[c]);
+    }
+}
+
+INLINE void column_gradient(const float *restrict grad, const float *restrict x, float *restrict out, Size rows,
+                            Size stride, Size channels, const float *restrict centre, const float *restrict scale,
+                            const float *restrict slope, const float *restrict offset) {
+  Size r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const float *restrict g = grad + r * stride, *restrict from = x + r * stride;
+    float *restrict to = out + r * stride;
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) {
+      const float centred_by = centre[c], times = scale[c], less = slope[c], constant = offset[c];
+#define ROW(k) to[(k)*stride + c] = g[(k)*stride + c] * times - (from[(k)*stride + c] - centred_by) * less - constant
+      ROW(0);
+      ROW(1);
+      ROW(2);
+      ROW(3);
+#undef ROW
+    }
+  }
+  for (; r < rows; r++)
+#pragma omp simd
+    for (Size c = 0; c < channels; c++)
+      out[r * stride + c] = grad[r * stride + c] * scale[c] - (x[r * stride + c] - centre[c]) * slope[c] - offset[c];
+}
+
+/* Of each channel: sums of all rows, sums of a block, and what the gradient is then made of. */
+enum { BYTES_PER_CHANNEL = 2 * sizeof(double) + 6 * sizeof(float) };
+
+/* As `forward_columns`. Sums are float32 within a block and float64 across blocks. */
+FOR_EVERY_CPU
+static void backward_columns(const Ghost *job, Size group, Size from, Size channels, double *memory) {
+  const Size stride = job->channels, sets = stride / job->shared, step = rows_of_block(channels);
+  const Size start = job->bounds[group] * job->positions, rows = job->bounds[group + 1] * job->positions - start;
+  const float *x = job->x + start * stride + from, *grad = job->grad + start * stride + from;
+  float *out = job->grad_x + start * stride + from;
+  double *restrict sum = memory, *restrict product = memory + channels;
+  float *restrict block_sum = (float *)(memory + 2 * channels), *restrict block_product = block_sum + channels;
+  float *restrict centre = block_sum + 2 * channels, *restrict scale = block_sum + 3 * channels;
+  float *restrict slope = block_sum + 4 * channels, *restrict offset = block_sum + 5 * channels;
+  for (Size c = 0; c < channels; c++) {
+    sum[c] = product[c] = 0.0;
+    centre[c] = job->centre[group * sets + (from + c) / job->shared];
+  }
+  for (Size r = 0; r < rows; r += 4 * step) { /* longer blocks than of what is read twice */
+    products_of_block(grad + r * stride, x + r * stride, smaller(4 * step, rows - r), stride, channels, centre,
+                      block_sum, block_product);
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) {
+      sum[c] += block_sum[c];
+      product[c] += block_product[c];
+    }
+  }
+  for (Size c = 0; c < channels; c += job->shared) {
+    const double inverse = job->inverse[group * sets + (from + c) / job->shared], count = (double)(rows * job->shared);
+    double all = 0.0, of_all = 0.0;
+    for (Size k = c; k < c + job->shared; k++) {
+      const double weight = job->weight ? job->weight[from + k] : 1.0;
+      all += weight * sum[k];
+      of_all += weight * product[k];
+      scale[k] = (float)(weight * inverse);
+      job->grad_weight[group * stride + from + k] = (float)(product[k] * inverse);
+      job->grad_bias[group * stride + from + k] = (float)sum[k];
+    }
+    for (Size k = c; k < c + job->shared; k++) {
+      slope[k] = (float)(of_all * inverse * inverse * inverse / count);
+      offset[k] = (float)(inverse * all / count);
+    }
+  }
+  for (Size stop = rows; stop > 0; stop -= smaller(stop, step)) {
+    const Size n = smaller(stop, step), at = (stop - n) * stride;
+    column_gradient(grad + at, x + at, out + at, n, stride, channels, centre, scale, slope, offset);
+  }
+}
+
+/* Of a group as it is on average. */
+INLINE Size channels_of_item(const Ghost *job, Size tensors, int threads) {
+  const Size rows = job->bounds[job->groups] * job->positions / job->groups;
+  return channels_at_once(job->channels, job->shared, rows * tensors, job->groups, threads);
+}
+
+int ghost_forward_columns(const Ghost *job, int threads) {
+  threads = useful_threads(floats_of(job), threads);
+  const Size width = channels_of_item(job, 1, threads), parts = (job->channels + width - 1) / width;
+  float *memory = malloc(sizeof(float) * FLOATS_PER_CHANNEL * (size_t)width * (size_t)threads);
+  if (!memory) return 1;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    float *own = memory + FLOATS_PER_CHANNEL * width * omp_get_thread_num();
+#pragma omp for schedule(static)
+    for (Size item = 0; item < job->groups * parts; item++) {
+      const Size from = item % parts * width;
+      forward_columns(job, item / parts, from, smaller(width, job->channels - from), own);
+    }
+  }
+  free(memory);
+  return 0;
+}
+
+int ghost_backward_columns(const Ghost *job, int threads) {
+  threads = useful_threads(floats_of(job), threads);
+  const Size width = channels_of_item(job, 2, threads), parts = (job->channels + width - 1) / width;
+  const size_t bytes = BYTES_PER_CHANNEL * (size_t)width;
+  char *memory = malloc(bytes * (size_t)threads);
+  if (!memory) return 1;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    double *own = (double *)(memory + bytes * (size_t)omp_get_thread_num());
+#pragma omp for schedule(static)
+    for (Size item = 0; item < job->groups * parts; item++) {
+      const Size from = item % parts * width;
+      backward_columns(job, item / parts, from, smaller(width, job->channels - from), own);
+    }
+  }
+  free(memory);
+  return 0;
+}
+
+/* Running moments of each channel, (2, channels), moved towards those of all groups together: both moments are mixed. */
+FOR_EVERY_CPU
+void ghost_running(const float *mean, const float *var, const Size *bounds, Size groups, Size channels,
+                   const float *running_mean, const float *running_var, double factor, float *updated) {
+  const double examples = (double)bounds[groups];
+  for (Size c = 0; c < channels; c++) {
+    double middle = 0.0, spread = 0.0;
+    for (Size g = 0; g < groups; g++) middle += (double)(bounds[g + 1] - bounds[g]) / examples * mean[g * channels + c];
+    for (Size g = 0; g < groups; g++) {
+      const double away = mean[g * channels + c] - middle;
+      spread += (double)(bounds[g + 1] - bounds[g]) / examples * (var[g * channels + c] + away * away);
+    }
+    const double difference = middle - running_mean[c];
+    updated[c] = (float)(running_mean[c] + factor * difference);
+    updated[channels + c] = (float)(factor * spread + (1 - factor) * running_var[c] +
+                                    factor * (1 - factor) * difference * difference);
   }
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "every_cpu.h"
-#include "sums.h"
 
 FOR_EVERY_CPU
 static void weigh(const float *own, const float *other, const float *weight, float *y, Size n) {
@@ -295,6 +294,14 @@ static Balance balance(float lam, float first, float second) {
   return (Balance){weight, 1.0f / sqrtf(weight * weight + (1.0f - weight) * (1.0f - weight))};
 }
 
+FOR_EVERY_CPU
+static float sum_of(const float *x, Size n) {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (Size i = 0; i < n; i++) sum += x[i];
+  return sum;
+}
+
 /* Of images around their means: the upper `above` (examples) rows above the partner's others, and the left `beside`
  * columns beside the partner's others, in a mixture with weights by `lam` and by both deviations. To work with:
  * mean (examples), rows (examples, 2, height) and columns (examples, 2, width, items); the last two start at 0. */
@@ -304,7 +311,7 @@ void mix_concats(const float *x, float *y, const int64_t *partner, Size examples
   const Size row = width * items, plane = height * row, floats = planes * plane;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (Size n = 0; n < examples; n++) {
-    mean[n] = sum_of(x + n * floats, floats, 0.0f) / (float)floats;
+    mean[n] = sum_of(x + n * floats, floats) / (float)floats;
     for (Size p = 0; p < planes; p++)
       add_plane(x + n * floats + p * plane, mean[n], height, row, rows + 2 * n * height, rows + (2 * n + 1) * height,
                 columns + 2 * n * row, columns + (2 * n + 1) * row);
@@ -332,7 +339,7 @@ void mix_waves(const float *x, float *y, const int64_t *partner, Size examples, 
                float small, float *mean, float *deviation, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (Size n = 0; n < examples; n++) {
-    mean[n] = sum_of(x + n * floats, floats, 0.0f) / (float)floats;
+    mean[n] = sum_of(x + n * floats, floats) / (float)floats;
     deviation[n] = sqrtf(squares_of(x + n * floats, floats, mean[n]) / (float)floats) + small;
   }
 #pragma omp parallel for num_threads(threads) schedule(static)

@@ -9,6 +9,8 @@ import torch
 import torch.fx
 from torch import Tensor
 
+from surgeon.layers import native
+from surgeon.layers.native import Noise
 from surgeon.layers.rescale import rescale, with_affine
 from surgeon.layers.statistics import Statistics, mix, share_within_groups, wide
 from surgeon.layers.surgical import SurgicalNorm, check_channels
@@ -20,6 +22,11 @@ class CorrectedStatistics:
 
     k: float
     weight: float
+
+    @property
+    def noise(self) -> Noise:
+        """What the kernel of example weighting is told."""
+        return Noise(self.k, self.weight)
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
         assert norm.running_mean is not None
@@ -45,6 +52,10 @@ def infer_corrected(
 ) -> Tensor:
     """Normalise each example by corrected running statistics, into which alpha mixes its own."""
     check_channels(x, len(mean))
+    if channel_groups == len(mean):
+        y = native.example_weighted(x, mean, var, weight, bias, alpha, eps, noise=Noise(k, share))
+        if y is not None:
+            return y
     values = max(math.prod(x.shape[2:]), 1) * (x.shape[1] // channel_groups)  # of none there is nothing to divide
 
     def rule(

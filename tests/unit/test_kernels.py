@@ -1,0 +1,196 @@
+"""Compiled kernels where one does not expect them: on nothing, with more threads than work, after a fork; sanitized."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import surgeon
+from surgeon.layers import native, statistics
+from tests.helpers import randn
+
+ROOT = Path(__file__).parents[2]
+SOURCES = Path(surgeon.__file__).parent / "layers" / "native"
+needs_kernel = pytest.mark.skipif(not native.available(), reason="the kernels were not compiled at installation")
+both_orders = pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+
+
+def weighted(x: Tensor) -> Tensor | None:
+    ones = torch.ones(x.shape[1])
+    return native.example_weighted(x, 0 * ones, ones, ones, ones, 0.5 * ones, 1e-5, activation=native.Activation(3))
+
+
+def grouped(x: Tensor, bounds: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    x = x.detach().requires_grad_()
+    y, _ = statistics.normalise_groups(x, torch.ones(x.shape[1]), None, bounds, 1e-5)
+    (gradient,) = torch.autograd.grad(y, x, y.detach().sin())
+    return y.detach(), gradient
+
+
+def expected_of(x: Tensor) -> Tensor:
+    """What `weighted` computes, in float64."""
+    x = x.double()
+    mean, var = x.mean((2, 3), keepdim=True), x.var((2, 3), keepdim=True, correction=0)
+    y = (x - 0.5 * mean) / (0.5 * var + 0.5 + 0.25 * mean**2 + 1e-5).sqrt() + 1
+    return y.sigmoid() * y
+
+
+@needs_kernel
+@both_orders
+def test_more_threads_than_work_give_the_same(memory_format: torch.memory_format) -> None:
+    before = torch.get_num_threads()
+    try:
+        for shape in ((1, 1, 300, 300), (3, 17, 41, 43), (5, 130, 9, 9), (1, 64, 57, 31)):
+            x = randn(*shape).contiguous(memory_format=memory_format)
+            bounds = [(i, i + 1) for i in range(shape[0])]
+            torch.set_num_threads(1)
+            alone = weighted(x), *grouped(x, bounds)
+            for number in (2, 3, 7):
+                torch.set_num_threads(number)
+                for ours, theirs in zip((weighted(x), *grouped(x, bounds)), alone, strict=True):
+                    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)  # blocks depend on threads
+            torch.testing.assert_close(alone[0].double(), expected_of(x), rtol=2e-6, atol=2e-6)
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_kernel
+@both_orders
+def test_memory_that_starts_anywhere(memory_format: torch.memory_format) -> None:
+    for start in range(1, 17):
+        x = randn(2 * 6 * 5 * 7 + start)[start:].view(2, 6, 5, 7)
+        if memory_format is torch.channels_last:
+            x = randn(2 * 6 * 5 * 7 + start)[start:].view(2, 5, 7, 6).permute(0, 3, 1, 2)
+        y = weighted(x)
+        assert y is not None
+        torch.testing.assert_close(y.double(), expected_of(x), rtol=2e-6, atol=2e-6)
+
+
+@needs_kernel
+def test_nothing_is_left_to_torch() -> None:
+    for shape in ((0, 4, 3, 3), (2, 0, 3, 3), (2, 4, 0, 3)):
+        assert weighted(torch.empty(shape)) is None
+        assert not native.takes_groups(torch.empty(shape), None, None)
+
+
+def _in_child(queue: multiprocessing.SimpleQueue[bytes]) -> None:
+    torch.set_num_threads(1)
+    x = randn(4, 20, 40, 41)
+    y = weighted(x)
+    assert y is not None
+    queue.put(y.numpy().tobytes())
+
+
+@needs_kernel
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_computes_the_same() -> None:
+    """As worker processes of data loaders are: after the parent has used its threads."""
+    x = randn(4, 20, 40, 41)
+    y = weighted(x)
+    assert y is not None
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    answer = queue.get()
+    child.join(60)
+    assert child.exitcode == 0
+    torch.testing.assert_close(torch.frombuffer(bytearray(answer), dtype=torch.float32).view(y.shape), y)
+
+
+# ---- under sanitizers ----
+
+PLUGIN = '''
+"""The kernels' library is the sanitized one."""
+import importlib.util, os, types
+
+original = importlib.util.find_spec
+
+def find_spec(name, package=None):
+    if name == "surgeon.layers.native._kernels":
+        return types.SimpleNamespace(origin=os.environ["SANITIZED_KERNELS"])
+    return original(name, package)
+
+importlib.util.find_spec = find_spec
+'''
+SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g"]
+RUN_SANITIZED = [
+    "tests/unit/test_kernels.py",
+    "tests/unit/test_activations.py",
+    "tests/unit/test_statistics.py",
+    "tests/unit/test_corruption_kernels.py",
+    "tests/unit/augment/test_mixes.py",
+]
+
+
+def compiled(folder: Path, flags: list[str]) -> Path:
+    """A library with sanitizers, as far as this machine has them."""
+    compiler = shutil.which("gcc") or pytest.skip("there is no gcc")
+    library = folder / "sanitized.so"
+    command = [compiler, "-shared", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", *SANITIZE, *flags]
+    done = subprocess.run(
+        [*command, *map(str, sorted(SOURCES.glob("*.c"))), "-o", str(library)], capture_output=True, text=True
+    )
+    if done.returncode and ("asan" in done.stderr or "sanitize" in done.stderr):
+        pytest.skip(f"the compiler has no sanitizers: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+def runtime_of_sanitizer() -> str:
+    """What has to be loaded before Python."""
+    found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    return found if os.path.isabs(found) else pytest.skip("gcc's libasan is not installed")
+
+
+def sanitized(folder: Path, flags: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    library = compiled(folder, flags)
+    (folder / "with_sanitized_kernels.py").write_text(PLUGIN)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+        "LD_PRELOAD": runtime_of_sanitizer(),
+        "SANITIZED_KERNELS": str(library),
+        # Python and torch keep what they allocate; a sanitizer that ends the process says 66.
+        "ASAN_OPTIONS": "detect_leaks=0:exitcode=66",
+        "UBSAN_OPTIONS": "print_stacktrace=1:exitcode=66",
+        "OMP_NUM_THREADS": "2",
+    }
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="libasan is preloaded as on Linux")
+@pytest.mark.parametrize("flags", [["-O1"], ["-O2", "-march=native"]], ids=["plain", "vectors"])
+def test_kernels_touch_no_memory_that_is_not_theirs(tmp_path: Path, flags: list[str]) -> None:
+    arguments = ["-m", "pytest", "-q", "-p", "with_sanitized_kernels", "-p", "no:cacheprovider", "-m", "not long"]
+    done = sanitized(tmp_path, flags, *arguments, *RUN_SANITIZED)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="libasan is preloaded as on Linux")
+def test_the_sanitizers_would_notice(tmp_path: Path) -> None:
+    """A kernel that is told of more positions than there are."""
+    script = """
+import with_sanitized_kernels, torch
+from surgeon.layers import native
+ones = torch.ones(3)
+x, y = torch.ones(2, 3, 7, 7), torch.ones(2, 3, 7, 7)
+place = [t.data_ptr() for t in (x, y)]
+job = native._ExampleWeighted(*place, 2, 3, 4900, *[ones.data_ptr()] * 5, 1e-5, -1.0, 0.0, 0, 0.0)
+native._library().example_weighted_rows(job, 1)
+"""
+    done = sanitized(tmp_path, ["-O1"], "-c", script)
+    assert done.returncode == 66
+    assert "AddressSanitizer" in done.stderr
