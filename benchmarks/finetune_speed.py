@@ -48,6 +48,9 @@ class Fastest:
     def __init__(self) -> None:
         self.rates: list[float] = []
 
+    def begin(self, *_: object) -> None:
+        pass
+
     def step(self, *_: object) -> None:
         pass
 

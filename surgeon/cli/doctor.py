@@ -38,7 +38,7 @@ def doctor() -> Answer:
 def _describe(health: Health) -> None:
     table = Table(title="This environment", title_justify="left")
     for column in ("what", "", "found", "what to do"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "what")
     for finding in health.findings:
         colour = COLOURS[finding.state]
         table.add_row(finding.name, f"[{colour}]{finding.state}[/]", escape(finding.value), escape(finding.advice))

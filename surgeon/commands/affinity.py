@@ -129,7 +129,7 @@ def _build(specs: Sequence[str], prepared: PreparedNetwork) -> tuple[dict[str, A
     """What is to be measured; of all augmentations only those that fit, and why the others do not."""
     chosen: dict[str, Augmentation] = {}
     left_out: dict[str, str] = {}
-    for spec in specs or augments:
+    for spec in specs or _for_medium(prepared):
         try:
             chosen[spec] = build_augmentation([spec], prepared.preprocessing)
         except SurgeonError as error:
@@ -137,6 +137,10 @@ def _build(specs: Sequence[str], prepared: PreparedNetwork) -> tuple[dict[str, A
                 raise
             left_out[spec] = error.message
     return chosen, left_out
+
+
+def _for_medium(prepared: PreparedNetwork) -> list[str]:
+    return [name for name in augments if prepared.preprocessing.medium in augments[name].media]
 
 
 def _row(spec: str, kept: SoftHits, clean: NDArray[np.float64], seconds: float) -> AugmentAffinity:

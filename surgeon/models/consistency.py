@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from surgeon.core.private import BatchNorm
 
 EXAMPLES = 8
 AGREEING = 0.8
@@ -52,7 +53,7 @@ def agreement(model: nn.Module, inputs: tuple[object, ...]) -> Agreement:
     probe = copy.deepcopy(model).eval()
     found: dict[str, float | None] = {}
     for name, layer in probe.named_modules():
-        if isinstance(layer, _BatchNorm) and layer.running_mean is not None:
+        if isinstance(layer, BatchNorm) and layer.running_mean is not None:
             layer.train()
             layer.register_forward_pre_hook(_comparing(name, layer.running_mean.detach().clone(), found))
     with torch.inference_mode():

@@ -100,14 +100,20 @@ class Reader:
     def _files(self, variant: Variant, seed: int, evaluation: str) -> list[Path]:
         run, one = f"{variant.name}-{seed}", self.study.evaluations[evaluation]
         if one.is_own_test:
-            if (result := self._result(run)) is not None and result.test is not None and result.test.primary == "iou":
-                raise SurgeonError(
-                    "A study compares the logits of test images, and those of masks are not kept.",
-                    "Evaluate it on `validation`, or compare its runs with `surgeon robustness --under clean`.",
-                )
-            # A run without its result may be writing them.
-            return [self.folder.run(run) / LOGITS] if (self.folder.run(run) / RESULT).is_file() else []
+            if not (self.folder.run(run) / RESULT).is_file():  # which may be writing them
+                return []
+            if not (file := self.folder.run(run) / LOGITS).is_file():
+                self._refuse_masks(run)
+            return [file]
         return [logits_file(self.folder, run, evaluation, name) for name in networks(self.folder, variant, run, one)]
+
+    def _refuse_masks(self, run: str) -> None:
+        result = self._result(run)
+        if result is not None and result.test is not None and metrics[result.test.primary].only_masks:
+            raise SurgeonError(
+                "A study compares the logits of test images, and those of masks are not kept.",
+                "Evaluate it on `validation`, or compare its runs with `surgeon robustness --under clean`.",
+            )
 
     def _scores(self, files: list[Path], evaluation: Evaluation) -> ImageScores:
         """Of the mean of the logits of all files, under all conditions of the evaluation."""

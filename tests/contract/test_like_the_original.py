@@ -198,7 +198,7 @@ def test_traced_crossnorm_units_act_as_often_each_for_itself() -> None:
     traced = torch.fx.symbolic_trace(model)
     acted = []
     for unit in (module for module in model.modules() if isinstance(module, CrossNorm)):
-        unit._restyled = lambda x, _: acted.append(1) or x
+        unit._restyled = lambda x, *_: acted.append(1) or x
     for _ in range(150):
         traced(small_images(2))
     assert 50 < len(acted) < 100  # three units, each with probability 1/6

@@ -13,6 +13,7 @@ from surgeon.commands.sweep.confirming import best_of, widened
 from surgeon.commands.sweep.investigation import ORIGINAL, Investigation, Question
 from surgeon.measuring.comparison import gain_over
 from surgeon.measuring.contest import Measurement
+from surgeon.measuring.inference import InferenceSettings
 from surgeon.metrics import Scores, compare, metrics, summarise
 from surgeon.results import Gain, Learned, Learning, Method, Setting
 
@@ -122,6 +123,7 @@ class Runner:
 
     def __init__(self, scores: dict[str, Scores]) -> None:
         self.axis, self.scores, self.bad = Axis(), scores, {}
+        self.inference = InferenceSettings(torch.device("cpu"))
 
     def hold(self, _: str, contest: Measurement, *__: object) -> None:
         contest.add(contest.batches, {name: self.scores[name] for name in contest.running})

@@ -89,7 +89,7 @@ def test_a_shipped_recipe_means_what_it_meant_before_anything_was_decided(name: 
     settled = settle(recipe, situation).recipe
     silent = [key for key in OPEN if getattr(recipe, key) is None]
     before = {**dict(recipe), **{key: BEFORE_DECIDING[key] for key in silent}, "input_size": settled.input_size}
-    assert dict(settled) == before
+    assert dict(settled) == {**before, "sweep_metric": recipe.sweep_metric or "accuracy"}
 
 
 @pytest.mark.parametrize(
