@@ -14,7 +14,8 @@ from surgeon.core.entry import Entry
 from surgeon.core.specs import Options
 from surgeon.studies.definition import Evaluation
 from surgeon.studies.file import StudyFile
-from surgeon.training.recipe import Recipe, header_of, shipped_recipes
+from surgeon.training.recipe import Recipe
+from surgeon.training.recipe_files import header_of, shipped_recipes
 
 STUDIES = Path(__file__).parents[2] / "recipes" / "studies"
 RECIPES = """# Recipes

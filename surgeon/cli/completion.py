@@ -36,7 +36,7 @@ def models(incomplete: str) -> list[str]:
 
 
 def recipes(incomplete: str) -> list[str]:
-    from surgeon.training.recipe import shipped_recipes
+    from surgeon.training.recipe_files import shipped_recipes
 
     return _starting_with(incomplete, shipped_recipes())
 

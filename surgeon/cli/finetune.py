@@ -251,7 +251,7 @@ def _say_decided(recipe: SettledRecipe, decided: Mapping[str, str]) -> None:
 def _changes(texts: list[str]) -> dict[str, Any]:
     """`key=value` with the value as YAML has it."""
     from surgeon.core.bounded_yaml import parse_yaml
-    from surgeon.training.recipe import MOST_RECIPE_VALUES
+    from surgeon.training.recipe_files import MOST_RECIPE_VALUES
 
     changes = {}
     for text in texts:

@@ -129,7 +129,7 @@ def _list_datasets(pattern: str | None, as_json: bool) -> None:
 
 
 def _list_recipes(pattern: str | None, as_json: bool) -> None:
-    from surgeon.training.recipe import header_of, shipped_recipes
+    from surgeon.training.recipe_files import header_of, shipped_recipes
 
     headers = {name: header_of(path) for name, path in shipped_recipes().items()}
     documents = [

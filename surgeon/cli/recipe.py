@@ -29,7 +29,8 @@ def add_to(parent: typer.Typer) -> None:
 
 def show(name: Name) -> None:
     """Print a recipe as it is."""
-    from surgeon.training.recipe import find_recipe, load_recipe, recipe_text
+    from surgeon.training.recipe import load_recipe
+    from surgeon.training.recipe_files import find_recipe, recipe_text
 
     load_recipe(name)
     output.emit_lines([recipe_text(find_recipe(name)).rstrip()])
@@ -41,7 +42,7 @@ def copy(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
 ) -> None:
     """Copy a recipe to a file of your own, to be changed and used with --recipe FILE."""
-    from surgeon.training.recipe import find_recipe, recipe_text
+    from surgeon.training.recipe_files import find_recipe, recipe_text
 
     text = recipe_text(find_recipe(name))
     if destination.suffix not in (".yaml", ".yml"):

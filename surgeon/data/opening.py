@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surgeon.core.errors import ExitCode, SurgeonError, did_you_mean, listing
+from surgeon.core.errors import SurgeonError, did_you_mean, listing
 from surgeon.data.descriptions import check_descriptions, check_tables
 from surgeon.data.digits import SPLITS as DIGITS_SPLITS
 from surgeon.data.digits import digit_pixels
+from surgeon.data.fetching import fetch, quiet_datasets
 from surgeon.data.folders import (
     folder_name,
     holds_masks,
@@ -190,7 +190,7 @@ def _starts_with_parquet(folder: Path, looked_at: int = 100) -> bool:
 def _open_parquet_file(path: Path, split: str | None, columns: Columns) -> ImageSet:
     named = re.match(rf"(train|test|{'|'.join(VALIDATION_NAMES)})\b", path.stem)
     chosen = choose_split(split, [named[1] if named else WHOLE], path.name)
-    with _quiet_datasets(path.name):
+    with quiet_datasets(path.name):
         table = _load_files("parquet", [str(path)])
     return image_set(table, columns, lambda column: [column_values(table, column)], name=path.stem, split=chosen)
 
@@ -201,7 +201,7 @@ def _open_saved(path: Path, split: str | None, columns: Columns) -> ImageSet:
     name = folder_name(path)
     check_descriptions(path)
     check_tables([str(file) for file in path.rglob("*.arrow")])
-    with _quiet_datasets(name):
+    with quiet_datasets(name):
         saved = datasets.load_from_disk(str(path))
     tables = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or WHOLE): saved}
     chosen = choose_split(split, tables, name)
@@ -226,13 +226,13 @@ def _open_layout(
     import datasets
 
     check_descriptions(folder)
-    with _quiet_datasets(name):
+    with quiet_datasets(name):
         builder = datasets.load_dataset_builder(str(folder), config)
         files = {str(key): [str(file) for file in of_split] for key, of_split in builder.config.data_files.items()}
     files = _by_their_names(files)
     check_tables([file for of_split in files.values() for file in of_split])
     chosen = [choose_split(part, files, name) for part in pooled or (split,)]
-    with _quiet_datasets(name):
+    with quiet_datasets(name):
         table = _load_files(builder.name, [file for part in chosen for file in files[part]], builder.info.features)
         everything = [file for of_split in files.values() for file in of_split if file.endswith(".parquet")]
         return image_set(
@@ -263,7 +263,7 @@ def _load_files(module: str, files: list[str], features: Features | None = None)
 def _open_hub(
     repository: str, config: str | None, split: str | None, columns: Columns, pooled: tuple[str, ...] = ()
 ) -> ImageSet:
-    folder = _fetch(repository, config, pooled or (split,))
+    folder = fetch(repository, config, pooled or (split,))
     return _open_layout(folder, config, repository, split, columns, pooled)
 
 
@@ -274,91 +274,3 @@ def _open_preset(preset: Preset, split: str | None, columns: Columns) -> ImageSe
     indices = preset.rule.choose(pool.labels, chosen)
     images = pool if indices is None else pool.subset(indices)
     return replace(images, name=preset.name, split=chosen)
-
-
-def _fetch(repository: str, config: str | None, splits: Sequence[str | None]) -> Path:
-    """The local copy of a hub data set, in which at least the files of some splits are present."""
-    import datasets
-    from huggingface_hub import snapshot_download
-
-    from surgeon.models.hub import Reach, reach_of_hub
-
-    if reach_of_hub() in (Reach.SWITCHED_OFF, Reach.UNRESOLVED):
-        return _cached(repository)
-    with _quiet_datasets(repository, _not_fetched):
-        files = datasets.load_dataset_builder(repository, config).config.data_files
-        chosen = {choose_split(split, map(str, files), repository) for split in splits}
-        # hf://datasets/owner/name@revision/path
-        places = [str(file).partition("@")[2].partition("/") for part in chosen for file in files[part]]
-        return Path(
-            snapshot_download(
-                repository,
-                repo_type="dataset",
-                revision=places[0][0],
-                allow_patterns=["README.md", *(path for _, _, path in places)],
-            )
-        )
-
-
-def _cached(repository: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    with _quiet_datasets(repository, _not_fetched):
-        return Path(snapshot_download(repository, repo_type="dataset", local_files_only=True))
-
-
-def _not_fetched(repository: str, error: Exception) -> SurgeonError:
-    from datasets.exceptions import DatasetNotFoundError  # type: ignore[import-untyped]
-    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
-
-    if isinstance(error, DatasetNotFoundError):
-        return SurgeonError(
-            f"There is no data set {repository!r} on the hub, or it is private or gated.",
-            "Check the name; log in with `hf auth login`.",
-        )
-    of_the_disk = isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError)
-    if of_the_disk or not isinstance(error, OSError | HTTPError):
-        return _not_read(repository, error)
-    return SurgeonError(
-        f"The data set {repository!r} could not be loaded: the hub cannot be reached, and its cache does not hold it "
-        f"({type(error).__name__}).",
-        "Pass a local folder of images or Parquet files with --data FOLDER.",
-        ExitCode.FAILED,
-    )
-
-
-def _not_read(name: str, error: Exception) -> SurgeonError:
-    cause = error.__cause__ or error
-    reason = (str(cause).splitlines() or [type(cause).__name__])[0].rstrip(".")
-    if "Config name is missing" in reason:
-        hint = "Name the configuration as hf:owner/name:config, or give the folder of one configuration."
-        return SurgeonError(f"{name!r} has several configurations.", hint)
-    if "corresponds to no data" in reason:
-        return SurgeonError(f"{name!r} holds no images in this split.", "Choose another one with --split.")
-    code = ExitCode.FAILED if isinstance(cause, OSError) else ExitCode.USAGE
-    return SurgeonError(f"{name!r} cannot be read: {reason}.", exit_code=code)
-
-
-@contextmanager
-def _quiet_datasets(name: str, explain: Callable[[str, Exception], SurgeonError] = _not_read) -> Iterator[None]:
-    """Keep the library's bars and remarks from the terminal, and turn its errors into ours."""
-    import datasets
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    # The exception of whichever HTTP library this version of the hub uses.
-    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
-
-    failures = (OSError, ValueError, TypeError, HTTPError, datasets.exceptions.DatasetsError, pa.ArrowException)
-    bars, verbosity = datasets.is_progress_bar_enabled(), datasets.logging.get_verbosity()
-    datasets.disable_progress_bars()
-    datasets.logging.set_verbosity_error()
-    try:
-        yield
-    except SurgeonError:
-        raise
-    except failures as error:
-        raise explain(name, error) from error
-    finally:
-        datasets.logging.set_verbosity(verbosity)
-        if bars:
-            datasets.enable_progress_bars()

@@ -14,7 +14,8 @@ from surgeon.core.bounded_yaml import parse_yaml
 from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
 from surgeon.core.reading import read_bounded, shortened
 from surgeon.studies.definition import SEED, SOURCES, TEST, Cell, Comparison, Definition, Evaluation, Variant, applies
-from surgeon.training.recipe import check_recipe, find_recipe, read_yaml
+from surgeon.training.recipe import check_recipe
+from surgeon.training.recipe_files import find_recipe, read_yaml
 
 MOST_BYTES, MOST_VALUES, MOST_PROBLEMS, MOST_SEEDS = 1 << 18, 10_000, 20, 10_000
 DEFAULT_SEEDS, DEFAULT_METRICS = 3, ("accuracy", "cross-entropy")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from surgeon.core.bounded_yaml import parse_yaml
 from surgeon.core.errors import SurgeonError, count, did_you_mean, listing
-from surgeon.core.reading import read_bounded, shortened
+from surgeon.core.reading import shortened
 from surgeon.core.specs import parse_spec
 from surgeon.training.keys import (
     Attack,
@@ -29,10 +26,9 @@ from surgeon.training.keys import (
     Values,
     Views,
 )
+from surgeon.training.recipe_files import find_recipe, read_yaml
 from surgeon.training.shortening import for_fewer_epochs
 
-SHIPPED = Path(__file__).parents[1] / "assets" / "recipes"
-MOST_RECIPE_BYTES, MOST_RECIPE_VALUES = 1 << 18, 10_000
 MOST_PROBLEMS = 20
 NO_TRUTH = "true and false are no values of this key"
 SHORT_FORMS = {"label_smoothing": ("cross-entropy", "smoothing"), "consistency": ("jensen-shannon", "weight")}
@@ -191,49 +187,6 @@ OPEN = tuple(name for name in SettledRecipe.__annotations__)
 """Keys that the network and the images decide if the recipe does not."""
 
 
-def shipped_recipes() -> dict[str, Path]:
-    """The recipes that come with surgeon, by name."""
-    return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
-
-
-def find_recipe(name: str) -> Path:
-    """A file, or a shipped recipe."""
-    if (path := Path(name)).suffix in (".yaml", ".yml"):
-        if not path.exists():
-            raise SurgeonError(f"There is no recipe file {name!r}.", "Shipped ones are listed by `surgeon ls recipes`.")
-        return path
-    known = shipped_recipes()
-    if name not in known:
-        raise SurgeonError(
-            f"There is no recipe {name!r}.", did_you_mean(name, known) or "See `surgeon ls recipes`, or give a file."
-        )
-    return known[name]
-
-
-@dataclass(frozen=True)
-class Header:
-    """What the comment at the top of a recipe says."""
-
-    summary: str
-    command: str
-    expected: str
-
-
-def header_of(path: Path) -> Header:
-    """The first line, and the entries `Run:` and `Expected:`, each of which may go on over several lines."""
-    entries = {"Summary": "", "Run": "", "Expected": ""}
-    current = "Summary"
-    for line in recipe_text(path).splitlines():
-        if not line.startswith("#"):
-            break
-        text = line.lstrip("#").strip()
-        name, colon, rest = text.partition(":")
-        if colon and name in ("Run", "Then", "Expected"):
-            current, text = name, rest.strip()
-        entries[current] = f"{entries.get(current, '')} {text}".strip()
-    return Header(entries["Summary"], entries["Run"], entries["Expected"])
-
-
 def load_recipe(
     name: str | None, changes: Mapping[str, Any] | None = None, tell: Callable[[str], None] = warnings.warn
 ) -> Recipe:
@@ -249,27 +202,6 @@ def load_recipe(
     for remark in remarks:
         tell(remark)
     return check_recipe(content, name or "the options", {**adapted, **changes})
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The content of a recipe, not yet checked."""
-    try:
-        content = parse_yaml(recipe_text(path), MOST_RECIPE_VALUES)
-    except ValueError as error:
-        raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: {str(error).rstrip('.')}.") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise SurgeonError(f"The recipe {str(path)!r} does not consist of `key: value` lines.")
-    return content
-
-
-def recipe_text(path: Path) -> str:
-    """A recipe as it was written."""
-    try:
-        return read_bounded(path, "recipe", MOST_RECIPE_BYTES).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: it is no UTF-8 text ({error}).") from None
 
 
 def check_recipe(content: Mapping[str, Any], name: str, changes: Mapping[str, Any] | None = None) -> Recipe:

@@ -16,7 +16,8 @@ from PIL import Image
 from surgeon.cli.app import COMMANDS, app
 from surgeon.inserts import inserts
 from surgeon.norms import norms
-from surgeon.training.recipe import Recipe, shipped_recipes
+from surgeon.training.recipe import Recipe
+from surgeon.training.recipe_files import shipped_recipes
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.append(str(DOCS / "figures"))

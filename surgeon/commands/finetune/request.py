@@ -12,7 +12,8 @@ from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, listing
 from surgeon.measuring.preparation import InferenceRequest
 from surgeon.report.folder import RESULT
-from surgeon.training.recipe import OPEN, Recipe, SettledRecipe, check_recipe, read_yaml
+from surgeon.training.recipe import OPEN, Recipe, SettledRecipe, check_recipe
+from surgeon.training.recipe_files import read_yaml
 from surgeon.training.tracking import check_tracker
 
 RECIPE, RUN, LOGITS, PICTURE = "recipe.yaml", "run.json", "test-logits.safetensors", "curves.png"

@@ -8,7 +8,7 @@ import pytest
 
 from surgeon.data.opening import is_known
 from surgeon.studies.file import load_study
-from surgeon.training.recipe import header_of
+from surgeon.training.recipe_files import header_of
 
 SHIPPED = Path(__file__).parents[3] / "recipes" / "studies"
 COMMAND = "surgeon study"

@@ -17,16 +17,8 @@ from surgeon.models.origin import Preprocessing
 from surgeon.training import network
 from surgeon.training.copies import plan_copies
 from surgeon.training.defaults import Situation, settle
-from surgeon.training.recipe import (
-    OPEN,
-    Recipe,
-    as_yaml,
-    check_recipe,
-    header_of,
-    load_recipe,
-    read_yaml,
-    shipped_recipes,
-)
+from surgeon.training.recipe import OPEN, Recipe, as_yaml, check_recipe, load_recipe
+from surgeon.training.recipe_files import header_of, read_yaml, shipped_recipes
 from surgeon.training.schedule import Schedule, make_optimizer
 
 RECIPES = shipped_recipes()
