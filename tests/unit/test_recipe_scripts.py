@@ -51,6 +51,34 @@ def test_damage_of_compression(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert images[0]["image"].tobytes() != images[1]["image"].tobytes()
 
 
+def test_day_and_dusk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from datasets import Dataset, Features, Image, Value
+
+    picture = _pictures(tmp_path)[0].read_bytes()
+    mask = _mask(tmp_path).read_bytes()
+    rows = [
+        {"name": name, "image": {"bytes": picture, "path": None}, "mask": {"bytes": mask, "path": None}}
+        for name in [*(f"day{number}" for number in range(17)), "0001TP_1", "0001TP_2"]
+    ]
+    features = Features({"name": Value("string"), "image": Image(), "mask": Image()})
+    for split in ("train", "validation", "test"):
+        Dataset.from_list(rows, features=features).to_parquet(tmp_path / f"{split}-0.parquet")
+    run(monkeypatch, "camvid_dusk.py", tmp_path, "--seeds", 1, "--epochs", 1, "-o", tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert set(found) == {"plain", "crossnorm and selfnorm"}
+    assert 0 <= found["plain"][0]["prior 64"]["dusk"]["accuracy"] <= 1
+    assert "| prior 1024 | " in capsys.readouterr().out
+
+
+def _mask(folder: Path) -> Path:
+    from PIL import Image
+
+    Image.linear_gradient("L").resize((16, 16)).point([value * 12 // 256 for value in range(256)]).save(
+        folder / "m.png"
+    )
+    return folder / "m.png"
+
+
 def _pictures(folder: Path) -> list[Path]:
     from PIL import Image
 
