@@ -62,7 +62,7 @@ from surgeon.training.unlabelled import SAME, Unlabelled
 
 DECIDED = "decided"
 """In the record of a run: the keys that its recipe had left open, and what they were decided by."""
-LARGEST_TRAINED = 256
+LARGEST_TRAINED = 160
 """Of the shorter side of images with masks, unless somebody says otherwise: larger ones take hours without a GPU."""
 MOST_RUN_BYTES = 1 << 20
 SUMMED = "The network took images; its first convolution now takes spectrograms: its filters were summed over colours."
