@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from surgeon.models.facts import DataKind, DataSet, Figures, Gain, Images
 from surgeon.models.history import (
     Averaged,
     AveragedMember,
     Converted,
-    DataKind,
-    DataSet,
     Earlier,
     EntropyMinimised,
     Exported,
-    Figures,
     FineTuned,
-    Gain,
-    Images,
     Merged,
     Recalibrated,
     Renamed,

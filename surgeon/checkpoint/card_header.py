@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from surgeon.checkpoint.record import Surgery
 from surgeon.core.errors import printable
 from surgeon.core.media import Medium
-from surgeon.models.history import DataKind
+from surgeon.models.facts import DataKind
 from surgeon.models.hub import hub_name
 from surgeon.models.lineage import last_test, training_data
 from surgeon.models.origin import Origin

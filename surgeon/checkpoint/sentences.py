@@ -8,16 +8,14 @@ from collections.abc import Iterable
 from surgeon.core.errors import count, listing
 from surgeon.core.presentation import NOT_FINITE
 from surgeon.metrics import presentation_of
+from surgeon.models.facts import Figures, Gain, Images
 from surgeon.models.history import (
     Averaged,
     Converted,
     Earlier,
     EntropyMinimised,
     Exported,
-    Figures,
     FineTuned,
-    Gain,
-    Images,
     Merged,
     Recalibrated,
     Renamed,

@@ -26,6 +26,12 @@ def check_dimensions(x: Tensor, accepted: tuple[int, ...] | None) -> None:
         raise ValueError(f"expected {expected} input (got {x.dim()}D input)")
 
 
+def check_channels(x: Tensor, channels: int) -> None:
+    """Neither the kernels nor broadcasting would notice."""
+    if x.dim() < 2 or x.shape[1] != channels:
+        raise RuntimeError(f"Expected an input of {channels} channels, got one of shape {tuple(x.shape)}")
+
+
 def check_alpha(alpha: float | Sequence[float], channels: int) -> None:
     """Refuse what is no weight: the variance would be negative, or everything NaN."""
     values = alpha if isinstance(alpha, Sequence) else [alpha]

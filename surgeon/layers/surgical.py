@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, cast
 
 import torch
 import torch.fx
@@ -21,9 +21,10 @@ from surgeon.core.errors import SurgeonError
 from surgeon.core.private import children_of, tensors_of
 from surgeon.layers import native, statistics, symbolic
 from surgeon.layers.activations import following
-from surgeon.layers.checks import DIMENSIONS, check_alpha, check_dimensions
+from surgeon.layers.checks import DIMENSIONS, check_alpha, check_channels, check_dimensions
 from surgeon.layers.interface import BatchNormInterface
 from surgeon.layers.router import Branch, Router
+from surgeon.layers.rules import BatchStatistics, InferenceRule, SynchronisedStatistics, TrainingRule
 from surgeon.layers.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -32,58 +33,6 @@ if TYPE_CHECKING:
 _tensors = itemgetter("running_mean", "running_var", "weight", "bias", "alpha")
 
 torch.fx.wrap("check_dimensions")  # where a layer alone is traced symbolically
-
-
-class TrainingRule(Protocol):
-    """Normalises a training batch and updates the layer's running statistics; a whole rule, any batch."""
-
-    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor: ...
-
-
-class InferenceRule(Protocol):
-    """Normalises a batch in evaluation, in which alpha counts as well; a whole rule, any batch.
-
-    One that the kernel of example weighting can compute as well says so by `noise`, a `native.Noise`.
-    """
-
-    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor: ...
-
-
-class BatchStatistics:
-    """torch's own BatchNorm: the statistics of the whole batch."""
-
-    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
-        factor = norm.next_average_factor()
-        mean, var = (norm.running_mean, norm.running_var) if norm.track_running_stats else (None, None)
-        return F.batch_norm(x, mean, var, norm.weight, norm.bias, True, factor, norm.epsilon)
-
-
-class SynchronisedStatistics:
-    """torch's own SyncBatchNorm: the statistics of the batches of all processes."""
-
-    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
-        return nn.SyncBatchNorm.forward(cast("nn.SyncBatchNorm", _ReadBySyncBatchNorm(norm)), x)
-
-
-class _ReadBySyncBatchNorm:
-    """The layer, which carries every attribute that SyncBatchNorm's forward reads, with its eps at any alpha."""
-
-    def __init__(self, norm: SurgicalNorm) -> None:
-        self.norm, self.eps = norm, norm.epsilon
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.norm, name)
-
-
-class GroupStatistics:
-    """GroupNorm, which also keeps running statistics per channel for example weighting."""
-
-    def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
-        if x.numel():
-            with torch.no_grad():
-                examples = statistics.example_statistics(statistics.wide(x))
-                norm.update_running(statistics.pool(examples, torch.ones(len(x), device=x.device)))
-        return F.group_norm(x, norm.channel_groups, norm.weight, norm.bias, norm.epsilon)
 
 
 class SurgicalNorm(BatchNormInterface):
@@ -345,12 +294,6 @@ def normalise_by_branch(norm: SurgicalNorm, x: Tensor) -> Tensor:
     """What the layer does besides dropout and activation, in the branch that is taken."""
     check_dimensions(x, norm.input_dimensions)
     return norm.normalise(x) if norm.aux is None else norm._normalise_by_branch(x, norm.aux)
-
-
-def check_channels(x: Tensor, channels: int) -> None:
-    """Neither the kernels nor broadcasting would notice."""
-    if x.dim() < 2 or x.shape[1] != channels:
-        raise RuntimeError(f"Expected an input of {channels} channels, got one of shape {tuple(x.shape)}")
 
 
 @torch.fx.wrap  # feature extractors trace networks symbolically: this stays one step of theirs

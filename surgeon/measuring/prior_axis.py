@@ -14,7 +14,8 @@ from surgeon.layers.statistics import Statistics
 from surgeon.measuring.axes import PassPerValue, Value
 from surgeon.measuring.preparation import PreparedNetwork, batches_for, readable_images
 from surgeon.measuring.shared_prefix import SharedPrefix
-from surgeon.models.history import Images, Recalibrated
+from surgeon.models.facts import Images
+from surgeon.models.history import Recalibrated
 from surgeon.surgery.recalibration import Reestimation, reestimate, set_statistics, statistics_of
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from surgeon.models.facts import DataSet
 from surgeon.models.history import (
     Averaged,
     Converted,
-    DataSet,
     Earlier,
     Exported,
     FineTuned,

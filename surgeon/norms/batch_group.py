@@ -43,7 +43,7 @@ class BatchGroupStatistics:
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
         from surgeon.layers import statistics
-        from surgeon.layers.surgical import check_channels
+        from surgeon.layers.checks import check_channels
 
         check_channels(x, norm.num_features)
         # One value has no variance, but a group of channels of one position has.

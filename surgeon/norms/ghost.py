@@ -51,7 +51,7 @@ class GhostStatistics:
 
     def __call__(self, norm: SurgicalNorm, x: Tensor) -> Tensor:
         from surgeon.layers import statistics
-        from surgeon.layers.surgical import check_channels
+        from surgeon.layers.checks import check_channels
 
         check_channels(x, norm.num_features)
         positions = x[0, 0].numel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from surgeon.models.history import Gain
+from surgeon.models.facts import Gain
 
 __all__ = ["Gain", "Result"]
 

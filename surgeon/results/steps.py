@@ -12,18 +12,8 @@ from surgeon.data.union import UNION, parts_of
 from surgeon.metrics import Metrics, metrics
 from surgeon.metrics.own import OWN
 from surgeon.models import history
-from surgeon.models.history import (
-    Averaged,
-    AveragedMember,
-    DataKind,
-    DataSet,
-    EntropyMinimised,
-    Figures,
-    Images,
-    Merged,
-    Recalibrated,
-    Swept,
-)
+from surgeon.models.facts import DataKind, DataSet, Figures, Images
+from surgeon.models.history import Averaged, AveragedMember, EntropyMinimised, Merged, Recalibrated, Swept
 from surgeon.models.origin import LoadedModel
 from surgeon.results.ensemble import Choice, Ensemble, Restatement
 from surgeon.results.outputs import Merging

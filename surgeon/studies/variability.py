@@ -9,12 +9,10 @@ import numpy as np
 
 from surgeon.core.errors import SurgeonError
 from surgeon.metrics.interval import TAIL
-from surgeon.metrics.variability import (
+from surgeon.metrics.variability import Measure, Runs, compare_runs
+from surgeon.metrics.variability_interval import (
     FEWEST,
-    Measure,
-    Runs,
     Spread,
-    compare_runs,
     interval_of_ratio,
     interval_over_runs,
     ratio,

@@ -31,7 +31,8 @@ from surgeon.layers.kinds import (
     SurgicalGroupNorm,
     SurgicalSyncBatchNorm,
 )
-from surgeon.layers.surgical import GroupStatistics, SurgicalNorm, SynchronisedStatistics
+from surgeon.layers.rules import GroupStatistics, SynchronisedStatistics
+from surgeon.layers.surgical import SurgicalNorm
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from surgeon.checkpoint import open_model
 from surgeon.checkpoint.card import addressed, model_card
 from surgeon.checkpoint.card_header import card_metadata
 from surgeon.checkpoint.record import Surgery, read_surgery
-from surgeon.models.history import AveragedMember, DataKind, DataSet, Earlier, Saved, Step
+from surgeon.models.facts import DataKind, DataSet
+from surgeon.models.history import AveragedMember, Earlier, Saved, Step
 from surgeon.models.origin import BaseWeights, ModelSource
 from tests.cli.running import done
 from tests.cli.test_finetune import folder_of

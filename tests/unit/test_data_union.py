@@ -17,7 +17,7 @@ from surgeon.data.named_splits import MissingSplitError
 from surgeon.data.opening import is_known, open_data
 from surgeon.data.union import parts_of
 from surgeon.measuring.preparation import InferenceRequest, prepare
-from surgeon.models.history import DataKind
+from surgeon.models.facts import DataKind
 from surgeon.models.origin import Preprocessing
 from surgeon.results.steps import data_set
 from tests.unit.test_data_sources import class_folders, shades, table, write

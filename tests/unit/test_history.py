@@ -9,17 +9,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from surgeon.checkpoint.sentences import in_sentences
-from surgeon.models.history import (
-    Converted,
-    DataKind,
-    Earlier,
-    Exported,
-    Figures,
-    History,
-    Renamed,
-    Saved,
-    Step,
-)
+from surgeon.models.facts import DataKind, Figures
+from surgeon.models.history import Converted, Earlier, Exported, History, Renamed, Saved, Step
 from surgeon.models.lineage import common_start, is_fully_known, last_test, training_data, what_changed_weights
 from surgeon.results.steps import data_set
 from tests.histories import CIFAR, OWN, averaged, every_step, fine_tuned, merged, on_test_images, swept, temperature

@@ -9,17 +9,8 @@ import pytest
 from scipy import stats
 from scipy.stats import ortho_group, spearmanr
 
-from surgeon.metrics.variability import (
-    MEASURES,
-    Measure,
-    Runs,
-    compare_runs,
-    interval_of_ratio,
-    interval_over_runs,
-    linear_cka,
-    ratio,
-    standard_error,
-)
+from surgeon.metrics.variability import MEASURES, Measure, Runs, compare_runs, linear_cka
+from surgeon.metrics.variability_interval import interval_of_ratio, interval_over_runs, ratio, standard_error
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(5, size=60)

@@ -41,7 +41,8 @@ from surgeon.measuring.engine import measure
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.variants import Variant
 from surgeon.metrics import Metrics, summarise
-from surgeon.models.history import FineTuned, Images, Snapshot
+from surgeon.models.facts import Images
+from surgeon.models.history import FineTuned, Snapshot
 from surgeon.models.origin import LoadedModel
 from surgeon.problems import problem_of
 from surgeon.report.folder import PAGE, RESULT

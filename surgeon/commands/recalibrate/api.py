@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from surgeon.measuring.batches import checked_loader, checked_network, images_in
 from surgeon.measuring.inference import InferenceSettings
-from surgeon.models.history import DataKind, DataSet, Images, Recalibrated
+from surgeon.models.facts import DataKind, DataSet, Images
+from surgeon.models.history import Recalibrated
 from surgeon.models.origin import note_on
 from surgeon.results.steps import minimised
 from surgeon.surgery.apply import unwrapped

@@ -23,7 +23,7 @@ from surgeon.measuring.runner import Runner
 from surgeon.measuring.values import checked, parse_values
 from surgeon.metrics import metrics
 from surgeon.metrics.own import OWN_METRIC, ScoreFunction
-from surgeon.models.history import DataKind, DataSet
+from surgeon.models.facts import DataKind, DataSet
 from surgeon.models.origin import note_on
 from surgeon.problems import CLASSIFICATION
 from surgeon.results import Learning, Method, Sweep

@@ -32,11 +32,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from surgeon.layers import native, symbolic
+from surgeon.layers.checks import check_channels
 from surgeon.layers.differentiation import differentiable_gradients
 from surgeon.layers.padding import Padding
 from surgeon.layers.rescale import centre
 from surgeon.layers.statistics import Statistics, per_channel, wide
-from surgeon.layers.surgical import check_channels
 
 Form = Literal["residual", "published"]
 

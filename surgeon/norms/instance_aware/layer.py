@@ -10,10 +10,11 @@ import torch.fx
 from torch import Tensor
 
 from surgeon.layers import native
+from surgeon.layers.checks import check_channels
 from surgeon.layers.native import Noise
 from surgeon.layers.rescale import rescale, with_affine
 from surgeon.layers.statistics import Statistics, mix, share_within_groups, wide
-from surgeon.layers.surgical import SurgicalNorm, check_channels
+from surgeon.layers.surgical import SurgicalNorm
 
 
 @dataclass(frozen=True)

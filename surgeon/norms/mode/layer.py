@@ -27,9 +27,9 @@ import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from surgeon.layers.checks import check_channels
 from surgeon.layers.rescale import centre, rescale, scale_and_shift, with_affine
 from surgeon.layers.statistics import Statistics, mix, wide
-from surgeon.layers.surgical import check_channels
 
 SPREAD = 0.1
 """Deviation of a fresh gate's logits over the data: for two modes, gates of about 0.5 +- 0.025."""

@@ -11,9 +11,9 @@ import torch
 import torch.fx
 from torch import Tensor, nn
 
+from surgeon.layers.checks import check_channels
 from surgeon.layers.rescale import centre, rescale, with_affine
 from surgeon.layers.statistics import Statistics, pool, wide
-from surgeon.layers.surgical import check_channels
 from surgeon.norms.mode.layer import set_gate
 
 
