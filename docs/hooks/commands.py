@@ -11,6 +11,7 @@ from tables import cell, table
 
 from surgeon.cli.app import app
 from surgeon.cli.completion import name_choices
+from surgeon.cli.help import paragraphs, placeholder
 
 INTRODUCTION = """# Command line
 
@@ -27,7 +28,7 @@ def page() -> str:
     found = dict(_commands(group, context))
     overview = table(
         ["command", "what it does"],
-        [[f"[`{name}`](#{name.replace(' ', '-')})", _prose(command.help)] for name, command in found.items()],
+        [[f"[`{name}`](#{name.replace(' ', '-')})", _prose(paragraphs(command)[0])] for name, command in found.items()],
     )
     return "\n".join([INTRODUCTION, overview, *(_section(name, command) for name, command in found.items())])
 
@@ -48,23 +49,18 @@ def _section(name: str, command: Any) -> str:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
     required = [p for p in options if p.required]
-    usage = " ".join([name, *map(_placeholder, arguments), *(f"{p.opts[0]} {p.metavar}" for p in required)])
+    usage = " ".join([name, *map(placeholder, arguments), *(f"{p.opts[0]} {p.metavar}" for p in required)])
     parts = [
         f"## {name} {{ #{name.replace(' ', '-')} }}",
         _prose(command.help),
         f"```text\n{usage}{' [OPTIONS]' if len(options) > len(required) else ''}\n```",
     ]
     if arguments:
-        parts.append(table(["argument", ""], [[f"`{_placeholder(p)}`", _prose(p.help)] for p in arguments]))
+        parts.append(table(["argument", ""], [[f"`{placeholder(p)}`", _prose(p.help)] for p in arguments]))
     if options:
         rows = [[_names(p), _prose(p.help), "required" if p.required else _default(p)] for p in options]
         parts.append(table(["option", "", "default"], rows))
     return "\n\n".join(parts) + "\n"
-
-
-def _placeholder(argument: Any) -> str:
-    name = (argument.metavar or argument.name.upper()).strip("[]")
-    return name if argument.required else f"[{name}]"
 
 
 def _names(option: Any) -> str:

@@ -31,7 +31,7 @@ def affinity(
         typer.Option(
             "--augment",
             metavar="SPEC",
-            help="name:key=value; repeat it. Default: all augmentations.",
+            help="An augmentation, as name or name:key=value,… Repeatable. Default: all.",
             autocompletion=completion.augments,
         ),
     ] = None,
@@ -40,7 +40,7 @@ def affinity(
     images: ChoosingImages,
     opening: Opening,
 ) -> Answer:
-    """Accuracy on augmented minus on clean images: near 0, an augmentation looks like what the network knows."""
+    """Measure how far augmentations shift the data: accuracy on augmented minus accuracy on clean images."""
     from surgeon.augment.base import check_augments
     from surgeon.models.names import check_model_name
 

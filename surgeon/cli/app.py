@@ -15,14 +15,20 @@ import typer
 from typer.core import TyperGroup
 
 from surgeon import __version__
+from surgeon.cli.help import show_help, with_help
 from surgeon.cli.host import set_up_process
 from surgeon.core.errors import ExitCode
 
-# Modules of this package, each with a command of its own name, in the order of the help.
-COMMANDS = (
-    "demo", "ls", "inspect", "convert", "recalibrate", "eval", "predict", "robustness", "sweep", "merge", "preview",
-    "affinity", "finetune", "recipe", "study", "ensemble", "export", "verify", "card", "push", "doctor",
-)  # fmt: skip
+# Modules of this package, each with a command of its own name, in the panels and in the order of the help.
+PANELS = {
+    "Begin": ("demo", "ls", "inspect", "doctor"),
+    "Measure and adapt, without training": (
+        "recalibrate", "eval", "robustness", "sweep", "affinity", "ensemble", "predict",
+    ),
+    "Rewrite and train": ("convert", "merge", "preview", "finetune", "recipe", "study"),
+    "Deploy": ("export", "verify", "card", "push"),
+}  # fmt: skip
+COMMANDS = tuple(name for names in PANELS.values() for name in names)
 
 
 class LazyCommands(TyperGroup):
@@ -38,22 +44,11 @@ class LazyCommands(TyperGroup):
             alone.callback()(lambda: None)
             importlib.import_module(f"surgeon.cli.{cmd_name}").add_to(alone)
             group = typer.main.get_group(alone)
-            self.commands[cmd_name] = _naming_choices(group.commands[cmd_name])
+            self.commands[cmd_name] = with_help(group.commands[cmd_name])
         return self.commands.get(cmd_name)
 
-
-def _naming_choices(command: Any) -> Any:
-    """The command, which finds out what there is to choose from when its help is asked for."""
-    format_help = command.format_help
-
-    def with_names(*args: Any) -> None:
-        from surgeon.cli.completion import name_choices
-
-        name_choices(command)
-        format_help(*args)
-
-    command.format_help = with_names
-    return command
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        show_help(self, ctx, PANELS)
 
 
 app = typer.Typer(
@@ -63,7 +58,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Rewrite the normalisation layers of a pretrained BatchNorm network, safely, mostly without retraining.",
+    help="Rewrite the normalisation layers of a pretrained BatchNorm network for better predictions, mostly without "
+    "retraining.",
     epilog="Start with [bold]surgeon demo[/]: offline, under a minute.",
 )
 
@@ -83,7 +79,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[  # noqa: ARG001
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the versions.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show versions.")
     ] = False,
 ) -> None:
     for stream in (sys.stdout, sys.stderr):

@@ -21,11 +21,12 @@ def add_to(app: typer.Typer) -> None:
 def card(
     checkpoint: Checkpoint,
     path: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, e.g. to CKPT/README.md.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead, e.g. CKPT/README.md."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> Answer:
-    """Print the model card that follows from a checkpoint's record, or write it to a file."""
+    """Print the model card of a checkpoint, made from its record, or write it to a file."""
     if not checkpoint.is_dir():
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
     if path is not None and path.exists() and not (overwrite and path.is_file()):

@@ -34,7 +34,8 @@ def convert(
         typer.Option(
             "--bn",
             metavar="SPEC",
-            help="Rewrite as name or name:key=value,…; repeat to compose. name@GLOB rewrites only those layers. "
+            help="A rewrite, as name or name:key=value,…; name@GLOB for some layers only. Repeatable: rewrites "
+            "compose. "
             "Names: {norms}. See surgeon ls norms.",
             autocompletion=completion.norms,
         ),
@@ -44,7 +45,7 @@ def convert(
         typer.Option(
             "--insert",
             metavar="SPEC",
-            help="Put units between the layers, as name or name:key=value,…; repeatable. "
+            help="A unit to insert between layers, as name or name:key=value,… Repeatable. "
             "Names: {inserts}. See surgeon ls inserts.",
             autocompletion=completion.inserts,
         ),
@@ -54,19 +55,20 @@ def convert(
         typer.Option(
             "--layers",
             metavar="SELECTOR",
-            help="Only these layers: globs ('layer[34].*'), stem, stage2, last, depth=0.5-1; several with commas.",
+            help="Only these layers: globs ('layer[34].*'), stem, stage2, last, depth=0.5-1; separate several by "
+            "commas.",
         ),
     ] = None,
     destination: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder; default: ./MODEL-REWRITES."),
+        typer.Option("--output", "-o", metavar="DIR", help="Folder for the checkpoint. Default: ./MODEL-REWRITES."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and write nothing.")] = False,
     *,
     opening: Opening,
 ) -> Answer:
-    """Rewrite BatchNorm layers or insert units, prove that nothing else changed, and write a checkpoint."""
+    """Rewrite BatchNorm layers or insert units, check that nothing else changed, and write a checkpoint."""
     from surgeon.models.names import check_model_name
     from surgeon.surgery.plan import check_requests
 

@@ -18,10 +18,10 @@ def add_to(app: typer.Typer) -> None:
 
 def demo(
     folder: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the report and the checkpoint go.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the report and the checkpoint.")
     ] = Path("surgeon-demo"),
 ) -> Answer:
-    """Rewrite the bundled model, sweep alpha and confirm the choice: offline, under a minute."""
+    """Sweep alpha on the bundled network and confirm the choice on test images: offline, under a minute."""
     with loading():
         from surgeon.commands.demo import COMMAND, run_demo
     with output.progress_bar("batches/s") as bar:

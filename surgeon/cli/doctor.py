@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor() -> Answer:
-    """Show versions, devices, kernels, caches and the hub, and test one prediction (exit 1 if anything is broken)."""
+    """Show versions, devices, kernels and caches, and test one prediction (exit code 1 on failure)."""
     with output.working("Looking around…"):
         from surgeon.commands.doctor import examine, summary
 

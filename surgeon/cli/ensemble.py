@@ -41,7 +41,9 @@ def ensemble(
     merge: Annotated[
         str,
         typer.Option(
-            "--merge", metavar="HOW", help="What is averaged over members and views: logits, probabilities, geometric."
+            "--merge",
+            metavar="HOW",
+            help="How members and views are averaged: logits, probabilities or geometric.",
         ),
     ] = "logits",
     metric: Annotated[
@@ -49,38 +51,41 @@ def ensemble(
         typer.Option(
             "--metric",
             metavar="M",
-            help="What to choose and to rank by: {metrics}. See surgeon ls metrics. Default: accuracy, of masks iou.",
+            help="Metric to choose and rank by: {metrics}. See surgeon ls metrics. Default: accuracy; iou for "
+            "segmentation.",
             autocompletion=completion.metrics,
         ),
     ] = None,
     greedy: Annotated[
-        bool, typer.Option("--greedy", help="Also average only the members that help, chosen on other images.")
+        bool, typer.Option("--greedy", help="Also average only the members that help, chosen on separate images.")
     ] = False,
     choose_split: Annotated[
         str | None,
         typer.Option(
-            "--choose-split", metavar="S", help="What --greedy chooses on; default: validation, else half of --split."
+            "--choose-split",
+            metavar="S",
+            help="The split --greedy chooses on. Default: validation, else half of --split.",
         ),
     ] = None,
-    soup: Annotated[
-        bool, typer.Option("--soup", help="Also average the members' weights: one network, the price of one.")
-    ] = False,
+    soup: Annotated[bool, typer.Option("--soup", help="Also average the members' weights into one network.")] = False,
     statistics_split: Annotated[
-        str, typer.Option("--statistics-split", metavar="S", help="Images for the soup's BatchNorm statistics.")
+        str, typer.Option("--statistics-split", metavar="S", help="The split for the soup's BatchNorm statistics.")
     ] = "train",
     statistics_images: Annotated[
-        int, typer.Option("--statistics-images", metavar="N", min=1, help="At most so many of them.")
+        int, typer.Option("--statistics-images", metavar="N", min=1, help="At most this many images for them.")
     ] = 2048,
     folder: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Result, picture, page; with --soup also the checkpoint."),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder for report, result and picture; with --soup a checkpoint."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
     tta: options.Tta = None,
     *,
     images: InferenceImages,
 ) -> Answer:
-    """Average the predictions of several networks, or their weights, and say what that brings over the best of them."""
+    """Average the predictions or the weights of several networks, and compare with the best of them."""
     from surgeon.commands.ensemble.names import check_member_names
 
     check_member_names(members)

@@ -17,6 +17,8 @@ from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
 from surgeon.report.wording import figure, gain_text, label
 
+KEPT = "What to store"
+
 if TYPE_CHECKING:
     from surgeon.results import Evaluation, MaskBreakdown
 
@@ -31,42 +33,73 @@ def evaluate(
     tta: options.Tta = None,
     merge: options.MergeHow = "logits",
     branch: Annotated[
-        str | None, typer.Option("--branch", metavar="B", help="Of a split network: main or aux alone.")
+        str | None,
+        typer.Option(
+            "--branch",
+            metavar="B",
+            help="Use one branch of a split network: main or aux.",
+            rich_help_panel=options.BRANCHES,
+        ),
     ] = None,
     share: Annotated[
         float | None,
-        typer.Option("--lambda", metavar="X", help="Mix the branches of a split network: 0 is main, 1 is aux."),
+        typer.Option(
+            "--lambda",
+            metavar="X",
+            help="Mix the branches of a split network: 0 is main, 1 is aux.",
+            rich_help_panel=options.BRANCHES,
+        ),
     ] = None,
     mix_logits: options.MixLogits = False,
     under: options.Under = None,
     save_logits: Annotated[
-        Path | None, typer.Option("--save-logits", metavar="FILE", help="Write logits and labels as .safetensors.")
+        Path | None,
+        typer.Option(
+            "--save-logits",
+            metavar="FILE",
+            help="Write logits and labels to a .safetensors file.",
+            rich_help_panel=KEPT,
+        ),
     ] = None,
     save_features: Annotated[
         bool,
         typer.Option(
-            "--save-features", help="With --save-logits: write also what the network's head sees, one row per image."
+            "--save-features",
+            help="With --save-logits: also write the penultimate features, one row per image.",
+            rich_help_panel=KEPT,
         ),
     ] = False,
     temperature: Annotated[
         bool,
         typer.Option(
-            "--temperature", help="Fit a temperature on validation images; store it in a checkpoint if it helps."
+            "--temperature",
+            help="Fit a temperature on validation images and store it in a checkpoint if its gain is significant.",
+            rich_help_panel=KEPT,
         ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --temperature: store it even if its gain may be noise.")
+        bool,
+        typer.Option(
+            "--force",
+            help="With --temperature: store it even if its gain is not significant.",
+            rich_help_panel=KEPT,
+        ),
     ] = False,
     folder: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Result, picture, page; with --temperature a checkpoint."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder for report, result and picture; with --temperature a checkpoint.",
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what DIR holds.")] = False,
     *,
     images: InferenceImages,
     opening: Opening,
 ) -> Answer:
-    """Accuracy, cross-entropy with and without temperature scaling, and calibration of a network."""
+    """Measure accuracy, cross-entropy (also after temperature scaling) and calibration."""
     from surgeon.models.names import check_model_name
 
     check_model_name(model)

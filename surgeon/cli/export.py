@@ -30,7 +30,7 @@ def export(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="timm (a plain folder, where the network at inference is plain), onnx, or torch-export (.pt2).",
+            help="timm (a plain timm folder, if inference needs no rewrite), onnx, or torch-export (.pt2).",
             autocompletion=completion.targets,
         ),
     ],
@@ -40,7 +40,7 @@ def export(
     ] = None,
     fold: Annotated[
         bool,
-        typer.Option("--fold", help="Fold BatchNorm into the convolutions before it where that is exact."),
+        typer.Option("--fold", help="Fold BatchNorm into the preceding convolutions where that is exact."),
     ] = False,
     data: Annotated[
         str | None,
@@ -56,7 +56,7 @@ def export(
     *,
     opening: Opening,
 ) -> Answer:
-    """Write a network without surgeon in it, for timm, ONNX or torch.export, and prove that it computes the same."""
+    """Export for timm, ONNX or torch.export, and check that the exported network gives the same outputs."""
     if split is not None and data is None:
         raise SurgeonError("--split says which images of --data to compare on: pass both.")
     with loading():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,15 +12,16 @@ from rich.markup import escape
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.frame import Answer, add_command, loading
 from surgeon.cli.groups import TrainingImages, Weights
-from surgeon.core.errors import SurgeonError, count
+from surgeon.cli.watching import TerminalWatcher, say_decided
+from surgeon.core.errors import SurgeonError
 from surgeon.core.reading import shortened
 from surgeon.report.wording import left_out_text, preprocessing_text
 
 if TYPE_CHECKING:
-    from surgeon.results import Epoch, FineTuning
-    from surgeon.training.recipe import SettledRecipe
+    from surgeon.results import FineTuning
 
-EPOCHS, LEARNING, REWRITING, OBJECTIVE = "Training", "What learns", "Rewriting and augmentation", "Loss"
+RECIPE, EPOCHS, LEARNING = "Recipe", "Training", "What is trained"
+REWRITING, OBJECTIVE, CHOICE = "Rewriting and augmentation", "Loss", "How settings are chosen"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,15 +32,17 @@ def finetune(
     model: options.Model,
     data: options.Data,
     folder: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the run lives: state, curves, checkpoint.")
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder of the run: state, curves, checkpoint, report."),
     ],
     unlabelled: Annotated[
         str | None,
         typer.Option(
             "--unlabelled",
             metavar="DATA",
-            help="Learn from images without labels as well (FixMatch); same: the training images, whose labels are "
-            "then not looked at. Adds --loss pseudo-label, unless a term looks at them.",
+            help="Also learn from images without labels (FixMatch); same: the training images, ignoring their labels. "
+            "Adds --loss pseudo-label unless another term uses them.",
+            rich_help_panel=OBJECTIVE,
         ),
     ] = None,
     recipe: Annotated[
@@ -49,20 +51,26 @@ def finetune(
             "--recipe",
             "-r",
             metavar="R",
-            help="A file, or one of `surgeon ls recipes`.",
+            help="A YAML file, or a name from surgeon ls recipes.",
+            rich_help_panel=RECIPE,
             autocompletion=completion.recipes,
         ),
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the recipe; see `surgeon recipe keys`."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change any key of the recipe. Repeatable. See surgeon recipe keys.",
+            rich_help_panel=RECIPE,
+        ),
     ] = None,
     bn: Annotated[
         list[str] | None,
         typer.Option(
             "--bn",
             metavar="SPEC",
-            help="As for convert.",
+            help="Rewrite BatchNorm, as in surgeon convert: ghost:size=16.",
             rich_help_panel=REWRITING,
             autocompletion=completion.norms,
         ),
@@ -72,7 +80,7 @@ def finetune(
         typer.Option(
             "--insert",
             metavar="SPEC",
-            help="As for convert.",
+            help="Insert units, as in surgeon convert: moex.",
             rich_help_panel=REWRITING,
             autocompletion=completion.inserts,
         ),
@@ -82,8 +90,8 @@ def finetune(
         typer.Option(
             "--augment",
             metavar="SPEC",
-            help="vh-mixup:p=0.5, cutout…; repeatable; 'a|b' takes one at random. Comes on top of `standard` unless it "
-            "has a crop of its own. Names: {augments}.",
+            help="Add an augmentation: vh-mixup:p=0.5, cutout… Repeatable; 'a|b' picks one at random. Applied after "
+            "`standard` unless it crops itself. Names: {augments}.",
             rich_help_panel=REWRITING,
             autocompletion=completion.augments,
         ),
@@ -93,7 +101,7 @@ def finetune(
         typer.Option(
             "--strong",
             metavar="SPEC",
-            help="For copies that take the auxiliary branch (--bn split): augmentations, or an attack, pgd:steps=5.",
+            help="With --bn split: augmentations, or an attack (pgd:steps=5), for the auxiliary branch.",
             rich_help_panel=REWRITING,
             autocompletion=completion.previewed,
         ),
@@ -103,7 +111,7 @@ def finetune(
         typer.Option(
             "--attack",
             metavar="SPEC",
-            help="Adversarial training: attack every batch with pgd:eps=0.03,steps=7, fgsm….",
+            help="Adversarial training with this attack: pgd:eps=0.03,steps=7, fgsm…",
             rich_help_panel=OBJECTIVE,
             autocompletion=completion.conditions,
         ),
@@ -113,7 +121,7 @@ def finetune(
         typer.Option(
             "--loss",
             metavar="SPEC",
-            help="A term of the loss, as name or name:key=value; repeat it to add terms up. Names: {losses}.",
+            help="A term of the loss, as name or name:key=value. Repeatable: terms add up. Names: {losses}.",
             rich_help_panel=OBJECTIVE,
             autocompletion=completion.losses,
         ),
@@ -123,67 +131,87 @@ def finetune(
         typer.Option(
             "--label-smoothing",
             metavar="S",
-            help="Short for --loss cross-entropy:smoothing=S.",
+            help="Label smoothing; short for --loss cross-entropy:smoothing=S.",
             rich_help_panel=OBJECTIVE,
         ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, rich_help_panel=EPOCHS)] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", metavar="N", min=1, help="Passes over the training images.", rich_help_panel=EPOCHS),
+    ] = None,
     lr: Annotated[
-        float | None, typer.Option("--lr", metavar="X", help="Highest learning rate.", rich_help_panel=EPOCHS)
+        float | None, typer.Option("--lr", metavar="X", help="Peak learning rate.", rich_help_panel=EPOCHS)
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", metavar="N", min=2, help="Images per step.", rich_help_panel=EPOCHS)
+        int | None, typer.Option("--batch-size", metavar="N", min=2, help="Images per batch.", rich_help_panel=EPOCHS)
     ] = None,
     snapshots: Annotated[
         int | None,
-        typer.Option("--snapshots", metavar="M", min=1, help="Cycles, each with a snapshot.", rich_help_panel=EPOCHS),
+        typer.Option(
+            "--snapshots",
+            metavar="M",
+            min=1,
+            help="Snapshot ensemble: M cosine cycles, one checkpoint from each.",
+            rich_help_panel=EPOCHS,
+        ),
     ] = None,
     ema: Annotated[
-        float | None, typer.Option("--ema", metavar="D", help="Average the weights.", rich_help_panel=EPOCHS)
+        float | None,
+        typer.Option(
+            "--ema", metavar="DECAY", help="Exponential moving average of the weights.", rich_help_panel=EPOCHS
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, rich_help_panel=EPOCHS)] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed.", rich_help_panel=EPOCHS)
+    ] = None,
     freeze_backbone: Annotated[
-        bool, typer.Option("--freeze-backbone", help="Train the head alone.", rich_help_panel=LEARNING)
+        bool, typer.Option("--freeze-backbone", help="Train only the head.", rich_help_panel=LEARNING)
     ] = False,
     freeze_norm: Annotated[
         bool | None,
         typer.Option(
             "--freeze-norm/--no-freeze-norm",
-            help="Keep BatchNorm as it is. Default: for few images, if nothing is rewritten.",
+            help="Freeze BatchNorm: statistics, gamma and beta. Default: frozen for few images, unless it is "
+            "rewritten.",
             rich_help_panel=LEARNING,
         ),
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option("--only", metavar="norm", help="Train gamma, beta and the head.", rich_help_panel=LEARNING),
+        typer.Option("--only", metavar="norm", help="Train only gamma, beta and the head.", rich_help_panel=LEARNING),
     ] = None,
     norm_weight_decay: Annotated[
         bool | None,
         typer.Option(
             "--norm-weight-decay/--no-norm-weight-decay",
-            help="Of gamma and beta. Default: on for residual networks.",
+            help="Weight decay on gamma and beta. Default: on for residual networks.",
             rich_help_panel=LEARNING,
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin afresh in a folder that holds a run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again in a folder that holds a run.")] = False,
     under: options.Under = None,
     max_clean_loss: options.MaxCleanLoss = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Store the chosen alpha or lambda even if its gain may be noise.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Store the chosen alpha or lambda even if its gain is not significant.",
+            rich_help_panel=CHOICE,
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Open network and images, say what would be done, and stop.")
+        bool, typer.Option("--dry-run", help="Load network and images, print the settings, and stop.")
     ] = False,
     track: Annotated[
-        str | None, typer.Option("--track", metavar="TOOL", help="tensorboard, wandb… (through Accelerate).")
+        str | None, typer.Option("--track", metavar="TOOL", help="Log to tensorboard, wandb… (through Accelerate).")
     ] = None,
     tta: options.Tta = None,
     *,
     images: TrainingImages,
     weights: Weights,
 ) -> Answer | None:
-    """Fine-tune a network on your images; choose alpha, if it has one, on validation images; test once."""
+    """Fine-tune a network on your images; validation images choose the settings, test images are used once."""
     from surgeon.models.names import check_model_name
     from surgeon.training.recipe import as_yaml, load_recipe
 
@@ -224,7 +252,7 @@ def finetune(
         with output.working("Opening images and network…"):
             planned = plan_run(open_network, request)
         output.say(f"[bold]{escape(model)}[/] on {escape(data)}: {planned.outlook}")
-        _say_decided(planned.recipe, planned.decided)
+        say_decided(planned.recipe, planned.decided)
         output.emit_lines([as_yaml(planned.recipe).rstrip()])
         return None
     with output.progress_bar() as bar:
@@ -235,17 +263,6 @@ def finetune(
             bar,
         )
     return Answer(result, partial(describe, result, folder))
-
-
-def _say_decided(recipe: SettledRecipe, decided: Mapping[str, str]) -> None:
-    """What was left open, and by what it was decided."""
-    by_reason: dict[str, list[str]] = {}
-    for key, reason in decided.items():
-        value = getattr(recipe, key)
-        shown = " ".join(value) or "nothing" if isinstance(value, tuple) else str(value).lower()
-        by_reason.setdefault(reason, []).append(f"{key} {shown}")
-    for reason, values in by_reason.items():
-        output.say(f"  by default     {escape(', '.join(values))} [dim]({escape(reason)})[/]")
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:
@@ -263,50 +280,6 @@ def _changes(texts: list[str]) -> dict[str, Any]:
         except ValueError:
             raise SurgeonError(f"--set {key}: {shortened(value)} is not a YAML value.") from None
     return changes
-
-
-class TerminalWatcher:
-    """Shows steps as a bar and epochs as lines."""
-
-    def __init__(self, bar: output.ProgressBar, headline: str) -> None:
-        self.bar = bar
-        self.headline = headline
-        self.epochs = 0
-        self.tell_decided: Callable[[], None] = lambda: None
-
-    def begin(self, recipe: SettledRecipe, decided: Mapping[str, str]) -> None:
-        self.epochs = recipe.epochs
-        self.tell_decided = partial(_say_decided, recipe, decided)
-
-    def step(self, epoch: int, done: int, of: int, loss: float, accuracy: float, images_per_second: float) -> None:
-        if self.headline:
-            resumed = f", resumed at epoch {epoch}, step {done}" if (epoch, done) != (1, 1) else ""
-            output.say(f"{self.headline}: {count(self.epochs, 'epoch')} of {count(of, 'step')}{resumed}")
-            self.tell_decided()
-            self.headline = ""
-        whole = of * self.epochs
-        remark = f"{images_per_second:,.0f} images/s, loss {loss:.3f}, accuracy {accuracy:.1%}"
-        self.bar("training", (epoch - 1) * of + done, whole, remark)
-
-    def epoch(self, epoch: Epoch) -> None:
-        validation = ""
-        if (measured := epoch.validation) is not None:
-            iou = f" mean IoU {measured.iou:6.2%}, pixels" if measured.primary == "iou" else ""
-            validation = f"  validation{iou} {measured.accuracy:6.2%}, cross-entropy {measured.cross_entropy:.4f}"
-        output.say(
-            f"epoch {epoch.number:>3}/{self.epochs}  loss {epoch.loss:.4f}  accuracy {epoch.accuracy:6.2%}{validation}"
-            f"{''.join(f'  {name} {share:.0%}' for name, share in epoch.shares.items())}"
-            f"  [dim]{_rates(epoch)}{epoch.images_per_second:,.0f} images/s[/]"
-            + (f"  [yellow]{count(epoch.left_out, 'unreadable image')} left out[/]" if epoch.left_out else "")
-        )
-
-
-def _rates(epoch: Epoch) -> str:
-    """The learning rates of its last step: of the backbone, and of the head if that has another."""
-    backbone, head = epoch.backbone_rates[-1:], epoch.head_rates[-1:]
-    if not backbone or backbone == head:
-        return "".join(f"lr {rate:.3g}  " for rate in head)
-    return f"lr {backbone[0]:.3g}{''.join(f', head {rate:.3g}' for rate in head)}  "
 
 
 def describe(result: FineTuning, folder: Path) -> None:

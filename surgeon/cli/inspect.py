@@ -40,7 +40,8 @@ def inspect(
         typer.Option(
             "--data",
             metavar="DATA",
-            help="Also tell whether these images are shifted for the network, and how its gates, if any, divide them.",
+            help="Also test whether these images are shifted for the network, and show how its gates, if any, use "
+            "them.",
             autocompletion=completion.data,
         ),
     ] = None,
@@ -49,17 +50,13 @@ def inspect(
     where: Where = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="Where to write what --data tells, as a page and a picture."
-        ),
+        typer.Option("--output", "-o", metavar="DIR", help="Folder for the report of --data: a page and a picture."),
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every layer in a row of its own, with eps and momentum.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="One row for every layer, with eps and momentum.")] = False,
     *,
     opening: Opening,
 ) -> Answer:
-    """Show the normalisation layers by stage: kind, what is fused into them, their statistics' health."""
+    """Show a network's normalisation layers by stage: kind, fused activation, health of the statistics."""
     from surgeon.models.names import check_model_name
 
     check_model_name(model)

@@ -33,12 +33,11 @@ def ls(
         ),
     ],
     pattern: Annotated[
-        str | None, typer.Argument(metavar="[PATTERN]", help="Only names that match, e.g. 'resnet*'.")
+        str | None, typer.Argument(metavar="[PATTERN]", help="Only matching names: 'resnet*', cifar…")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List what there is to choose from: rewrites, inserts, augmentations, losses, models, data, metrics, test-time
-    views, conditions."""
+    """List rewrites, inserts, augmentations, losses, models, datasets, metrics, TTA views, conditions or recipes."""
     if kind in REGISTRIES:
         _list_registered(REGISTRIES[kind], pattern, as_json)
     elif kind in _OTHERS:

@@ -27,17 +27,18 @@ def merge(
     model: Annotated[str, typer.Argument(metavar="CKPT", help="Checkpoint folder of a split network.")],
     share: Annotated[
         float | None,
-        typer.Option("--lambda", metavar="X", help="Share of the auxiliary branch; default: the stored one, or 0.5."),
+        typer.Option("--lambda", metavar="X", help="Share of the auxiliary branch. Default: the stored one, else 0.5."),
     ] = None,
     destination: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder; default: ./CKPT-merged.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder for the checkpoint. Default: ./CKPT-merged."),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
             "--data",
             metavar="DATA",
-            help="Also measure the loss on these images.",
+            help="Also measure on these images what merging costs.",
             autocompletion=completion.data,
         ),
     ] = None,
@@ -45,7 +46,7 @@ def merge(
     limit: Limit = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
 ) -> Answer:
-    """Fold both branches of a split network into one plain BatchNorm: half the time, and what that loses."""
+    """Merge both branches of a split network into one plain BatchNorm: half the inference time."""
     folder = destination or Path(f"{Path(model).name}-merged")
     with loading():
         from surgeon import checkpoint

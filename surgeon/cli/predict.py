@@ -39,27 +39,25 @@ def predict(
         list[str],
         typer.Argument(
             metavar="IMAGE…",
-            help="Image files, or clips of sound; folders of them; or - for a list of paths on stdin.",
+            help="Images or audio clips: files, folders, or - for a list of paths on stdin.",
         ),
     ],
-    top: Annotated[int, typer.Option("--top", metavar="K", min=1, help="Classes to tell of each image.")] = 5,
+    top: Annotated[int, typer.Option("--top", metavar="K", min=1, help="Classes to show per image.")] = 5,
     tta: options.Tta = None,
     merge: options.MergeHow = "logits",
     csv_file: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write a row for each image and class.")
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write a CSV file, one row per image and class.")
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="Of a network that segments: where masks go. Default: masks."
-        ),
+        typer.Option("--output", "-o", metavar="DIR", help="Segmentation: folder for the masks. Default: masks."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE or the masks in DIR.")] = False,
     *,
     images: GivenImages,
     opening: Opening,
 ) -> Answer:
-    """The most probable classes of images or clips; alpha, branches and temperature are as the checkpoint has them."""
+    """Predict classes or masks of images or audio clips, with the inference settings that the checkpoint stores."""
     from surgeon.models.names import check_model_name
 
     check_model_name(model)

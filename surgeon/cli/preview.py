@@ -35,7 +35,7 @@ def preview(
     seed: options.Seed = 0,
     input_size: Annotated[
         int | None,
-        typer.Option("--input-size", metavar="N", min=1, help="Default: the images' own up to 64 px, above it 224."),
+        typer.Option("--input-size", metavar="N", min=1, help="Default: the images' own size up to 64 px, else 224."),
     ] = None,
     image_column: options.ImageColumn = None,
     label_column: options.LabelColumn = None,
@@ -43,7 +43,7 @@ def preview(
         "preview.png"
     ),
 ) -> None:
-    """Draw images before and after an augmentation, with the labels that a mix gives them, or under conditions."""
+    """Draw images before and after an augmentation or a corruption."""
     from surgeon.augment.base import check_augments
     from surgeon.conditions.base import check_conditions
 

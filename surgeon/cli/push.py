@@ -25,12 +25,12 @@ def push(
     checkpoint: Checkpoint,
     repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The model's name on the hub.")],
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
-    message: Annotated[str | None, typer.Option("--message", "-m", metavar="M", help="Of the commit.")] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", metavar="M", help="Commit message.")] = None,
     revision: Annotated[
-        str | None, typer.Option("--revision", metavar="R", help="A branch, made if it is not there; default: main.")
+        str | None, typer.Option("--revision", metavar="R", help="Branch, created if missing. Default: main.")
     ] = None,
 ) -> Answer:
-    """Check a checkpoint, upload its files to the hub, and print the address once they are there."""
+    """Verify a checkpoint, upload it to the Hugging Face Hub, and print its address."""
     if not checkpoint.is_dir():
         raise SurgeonError(f"There is no checkpoint folder {str(checkpoint)!r}.")
     from surgeon.models.hub import check_repository

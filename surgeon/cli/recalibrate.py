@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surgeon.results import Recalibration
 
 LAYERS_SHOWN = 12
+ENTROPY = "Entropy minimisation (Tent)"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,48 +33,62 @@ def recalibrate(
     prior: Annotated[
         str,
         typer.Option(
-            "--prior", metavar="N", help="Images that the old statistics count for: 0 forgets them, inf keeps."
+            "--prior",
+            metavar="N",
+            help="Weight of the old statistics, as a number of images: 0 discards them, inf keeps them.",
         ),
     ] = "1024",
     layers: Annotated[
-        str | None, typer.Option("--layers", metavar="SELECTOR", help="Only these layers, e.g. stem or 'layer[12].*'.")
+        str | None, typer.Option("--layers", metavar="SELECTOR", help="Only these layers: stem, 'layer[12].*'…")
     ] = None,
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Estimate on one half of the images, measure by labels on the other.")
+        bool, typer.Option("--confirm", help="Estimate on one half of the images, measure on the other with labels.")
     ] = False,
     tent: Annotated[
         bool,
-        typer.Option("--tent", help="Then make predictions surer: minimise their entropy over gamma and beta (Tent)."),
+        typer.Option(
+            "--tent",
+            help="Then minimise the entropy of the predictions over gamma and beta.",
+            rich_help_panel=ENTROPY,
+        ),
     ] = False,
-    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Of --tent. Default: 5.")] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", metavar="N", min=1, help="Epochs. Default: 5.", rich_help_panel=ENTROPY),
+    ] = None,
     lr: Annotated[
-        float | None, typer.Option("--lr", metavar="RATE", help="Learning rate of --tent. Default: 0.001.")
+        float | None,
+        typer.Option("--lr", metavar="RATE", help="Learning rate. Default: 0.001.", rich_help_panel=ENTROPY),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="DATA", help="Labelled images of the original domain: what it costs there."),
+        typer.Option(
+            "--source", metavar="DATA", help="Also measure the cost on labelled images of the original domain."
+        ),
     ] = None,
     save_logits: Annotated[
         Path | None,
         typer.Option(
             "--save-logits",
             metavar="FILE",
-            help="With --confirm: logits, labels and indices of all images, each half adapted by the other.",
+            help="With --confirm: write logits, labels and indices of all images, each half adapted on the other.",
         ),
     ] = None,
     collect: Annotated[
         bool,
-        typer.Option("--collect", help="Instead: give layers that have no statistics (GroupNorm) some to sweep with."),
+        typer.Option(
+            "--collect", help="Instead, collect statistics for layers that have none (GroupNorm), to sweep with."
+        ),
     ] = False,
     folder: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Checkpoint folder, with a report in it.")
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for the checkpoint and its report.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing checkpoint.")] = False,
     *,
     images: InferenceImages,
     opening: Opening,
 ) -> Answer:
-    """Estimate a network's statistics anew from unlabelled images, and say what that changes."""
+    """Adapt a network to new images: re-estimate BatchNorm statistics without labels, and report what changes."""
     from surgeon.models.names import check_model_name
 
     check_model_name(model)

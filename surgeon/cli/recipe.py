@@ -12,10 +12,12 @@ from rich.table import Table
 from surgeon.cli import completion, output
 from surgeon.core.errors import ExitCode, SurgeonError
 
-app = typer.Typer(no_args_is_help=True, help="Show, copy and check the recipes of `finetune`.")
+app = typer.Typer(no_args_is_help=True, help="Show, copy and check fine-tuning recipes.")
 Name = Annotated[
     str,
-    typer.Argument(metavar="RECIPE", help="A file, or one of `surgeon ls recipes`.", autocompletion=completion.recipes),
+    typer.Argument(
+        metavar="RECIPE", help="A YAML file, or a name from surgeon ls recipes.", autocompletion=completion.recipes
+    ),
 ]
 
 
@@ -38,10 +40,10 @@ def show(name: Name) -> None:
 
 def copy(
     name: Name,
-    destination: Annotated[Path, typer.Argument(metavar="FILE", help="Where to: a .yaml file.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    destination: Annotated[Path, typer.Argument(metavar="FILE", help="The new .yaml file.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Copy a recipe to a file of your own, to be changed and used with --recipe FILE."""
+    """Copy a recipe to a file, to be edited and used with --recipe FILE."""
     from surgeon.training.recipe_files import find_recipe, recipe_text
 
     text = recipe_text(find_recipe(name))
@@ -57,7 +59,7 @@ def copy(
 
 
 def check(name: Name) -> None:
-    """Check a recipe; every mistake is told at once."""
+    """Check a recipe and report all its mistakes."""
     from surgeon.training.recipe import load_recipe
 
     load_recipe(name)
@@ -65,7 +67,7 @@ def check(name: Name) -> None:
 
 
 def keys() -> None:
-    """Every key that a recipe can have, with its default."""
+    """List the keys of a recipe with their defaults."""
     from surgeon.training.recipe import Recipe
 
     table = Table(title="Keys of a recipe", title_justify="left")

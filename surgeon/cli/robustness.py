@@ -40,21 +40,24 @@ def robustness(
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="DIR", help="Result, picture, page, journal. The same command resumes there."
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder for report, result, picture and journal. The same command resumes an interrupted run.",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again in DIR.")] = False,
     tta: options.Tta = None,
     merge: options.MergeHow = "logits",
     *,
     images: InferenceImages,
     opening: Opening,
 ) -> Answer:
-    """Error under corruptions, attacks and other conditions, of networks compared on the same images.
+    """Compare networks on the same images, clean, corrupted or attacked.
 
-    Without --under: clean images and fifteen corruptions at five severities. DATA may also hold corrupted images:
-    imagenet-c:PATH, a folder of CIFAR-10-C's .npy files, or a table with the columns corruption and severity; and
-    imagenet-a:PATH, whose images are hard as they are, and without --under are measured so.
+    Without --under: clean images and fifteen corruptions at five severities. DATA may also be a published set of
+    corrupted images (imagenet-c:PATH, a folder of CIFAR-10-C's .npy files, a table with the columns corruption and
+    severity) or of hard ones (imagenet-a:PATH, measured as they are).
     """
     from surgeon.conditions.base import check_conditions
     from surgeon.models.names import check_model_name

@@ -38,15 +38,17 @@ class RunByDefault(TyperGroup):
 app = typer.Typer(
     cls=RunByDefault,
     no_args_is_help=True,
-    help="Run many fine-tunings as one resumable job, and compare them: `surgeon study FILE -o DIR`.",
+    help="Run many fine-tunings as one resumable job, and compare them.\n\nsurgeon study FILE -o DIR runs a study.",
 )
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The study, a YAML file.")]
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")]
-Data = Annotated[str | None, typer.Option("--data", metavar="DATA", help="Other images than the file names.")]
-Weights = Annotated[Path | None, typer.Option("--weights", metavar="FILE", help="Other weights than the file names.")]
+Data = Annotated[str | None, typer.Option("--data", metavar="DATA", help="Images, instead of those named in the file.")]
+Weights = Annotated[
+    Path | None, typer.Option("--weights", metavar="FILE", help="Weights, instead of those named in the file.")
+]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", metavar="N", min=1, help="Runs at a time. Default: as cores and memory allow."),
+    typer.Option("--jobs", "-j", metavar="N", min=1, help="Runs in parallel. Default: what cores and memory allow."),
 ]
 
 
@@ -67,20 +69,24 @@ def run(
     file: File,
     folder: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIR", help="Runs, table, page. The same command goes on there."),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder for runs, tables and report. The same command resumes there."
+        ),
     ],
     jobs: Jobs = None,
     ray: Annotated[
         str | None,
-        typer.Option("--ray", metavar="ADDRESS", help="A Ray cluster that shares DIR: its address, auto, or local."),
+        typer.Option(
+            "--ray", metavar="ADDRESS", help="Run on a Ray cluster that shares DIR: its address, auto, or local."
+        ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Train runs afresh that were begun with other settings.")
+        bool, typer.Option("--overwrite", help="Retrain runs that were started with other settings.")
     ] = False,
     data: Data = None,
     weights: Weights = None,
 ) -> Answer:
-    """Do what is missing of a study, and compare its variants."""
+    """Train the missing runs of a study, and compare its variants."""
     study = _load(file, data, weights)
     with loading():
         from surgeon.commands.study.operation import StudyRequest, failed_runs, run_study
@@ -100,7 +106,7 @@ def run(
 
 
 def show(folder: Folder) -> Answer:
-    """Show the table so far, also while the study runs."""
+    """Show the results so far, also while the study runs."""
     with loading():
         from surgeon.commands.study.operation import show_study
     result = show_study(folder)
@@ -110,13 +116,13 @@ def show(folder: Folder) -> Answer:
 def plan(
     file: File,
     folder: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where it has been begun, if it has.")
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="The study's folder, if it has been started.")
     ] = None,
     jobs: Jobs = None,
     data: Data = None,
     weights: Weights = None,
 ) -> Answer:
-    """Say what would run, how long it would take, and how much disk."""
+    """Show which runs are missing, and how much time and disk they need."""
     study = _load(file, data, weights)
     with loading():
         from surgeon.commands.study.planning import plan_study

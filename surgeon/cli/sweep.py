@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from surgeon.cli import columns, completion, options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
 from surgeon.cli.groups import ChoosingImages, Opening
+from surgeon.cli.sweep_tables import table_of_pairs, table_of_points, table_of_settings
 from surgeon.core.errors import SurgeonError, count, listing
-from surgeon.report.wording import figure, gain_text, short_gain_text
 
 if TYPE_CHECKING:
-    from surgeon.results import Point, Sweep
+    from surgeon.results import Sweep
+
+SWEPT, CHOICE, KEPT = "What to sweep", "How to choose", "What to store"
 
 WHY_DROPPED = {
     "beaten": "the leader was better beyond doubt on the images so far",
@@ -34,18 +35,30 @@ def sweep(
     data: options.Data,
     alpha: Annotated[
         str | None,
-        typer.Option("--alpha", metavar="VALUES", help="FROM:TO:COUNT, or single values; default: 0:0.2:21."),
+        typer.Option(
+            "--alpha",
+            metavar="VALUES",
+            help="Values of alpha: FROM:TO:COUNT, or a list with commas. Default: 0:0.2:21.",
+            rich_help_panel=SWEPT,
+        ),
     ] = None,
     share: Annotated[
         str | None,
-        typer.Option("--lambda", metavar="VALUES", help="Instead: the share of a split network's auxiliary branch."),
+        typer.Option(
+            "--lambda",
+            metavar="VALUES",
+            help="Sweep the auxiliary branch's share of a split network.",
+            rich_help_panel=SWEPT,
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
             "--sweep",
-            metavar="REWRITE.OPTION=VALUES",
-            help="Instead, or as a second axis: any option that can be swept. See surgeon ls norms.",
+            metavar="NAME.OPTION=VALUES",
+            help="Sweep any option of a rewrite, alone or as a second axis: instance-aware.k=1,2,4. See surgeon ls "
+            "norms.",
+            rich_help_panel=SWEPT,
             autocompletion=completion.swept_options,
         ),
     ] = None,
@@ -54,7 +67,10 @@ def sweep(
         typer.Option(
             "--prior",
             metavar="VALUES",
-            help="Instead, or as a second axis: how many images old statistics count for; half of DATA give new ones.",
+            help="Sweep the prior of recalibrated statistics, alone or as a second axis; half of DATA is used to "
+            "estimate "
+            "them.",
+            rich_help_panel=SWEPT,
         ),
     ] = None,
     mix_logits: options.MixLogits = False,
@@ -63,7 +79,8 @@ def sweep(
         typer.Option(
             "--metric",
             metavar="M",
-            help="What to choose by: {metrics}. See surgeon ls metrics. Default: accuracy, of masks iou.",
+            help="Metric to choose by: {metrics}. See surgeon ls metrics. Default: accuracy; iou for segmentation.",
+            rich_help_panel=CHOICE,
             autocompletion=completion.metrics,
         ),
     ] = None,
@@ -72,43 +89,81 @@ def sweep(
         typer.Option(
             "--method",
             metavar="HOW",
-            help="grid measures all values, race drops the beaten ones; default: race if a grid takes over a minute.",
+            help="grid measures every value on all images; race drops beaten values early. Default: race if a grid "
+            "would take "
+            "over a minute.",
+            rich_help_panel=CHOICE,
         ),
     ] = None,
     confirm: Annotated[
-        bool, typer.Option("--confirm", help="Choose on one half of the images, report on the other.")
+        bool,
+        typer.Option(
+            "--confirm", help="Choose on one half of the images, report on the other.", rich_help_panel=CHOICE
+        ),
     ] = False,
     confirm_split: Annotated[
-        str | None, typer.Option("--confirm-split", metavar="S", help="Choose on --split, report on this split.")
+        str | None,
+        typer.Option(
+            "--confirm-split", metavar="S", help="Choose on --split, report on this split.", rich_help_panel=CHOICE
+        ),
     ] = None,
     per_layer: Annotated[
-        bool, typer.Option("--per-layer", help="Also fit one alpha per layer, by gradient; implies --confirm.")
+        bool,
+        typer.Option(
+            "--per-layer",
+            help="Also learn one alpha per layer by gradient descent; implies --confirm.",
+            rich_help_panel=SWEPT,
+        ),
     ] = False,
     per_channel: Annotated[
-        bool, typer.Option("--per-channel", help="Also fit one alpha per channel; implies --confirm.")
+        bool,
+        typer.Option(
+            "--per-channel", help="Also learn one alpha per channel; implies --confirm.", rich_help_panel=SWEPT
+        ),
     ] = False,
     layers: Annotated[
         str | None,
-        typer.Option("--layers", metavar="SELECTOR", help="Only these layers, if the model is not converted yet."),
+        typer.Option(
+            "--layers",
+            metavar="SELECTOR",
+            help="Only these layers, if the model is not converted yet.",
+            rich_help_panel=SWEPT,
+        ),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write a checkpoint to DIR, with the best setting if its gain is real.")
+        bool,
+        typer.Option(
+            "--apply",
+            help="Write a checkpoint to DIR, with the best setting if its gain is significant.",
+            rich_help_panel=KEPT,
+        ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Store the best setting even if its gain may be noise; implies --apply.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Store the best setting even if its gain is not significant; implies --apply.",
+            rich_help_panel=KEPT,
+        ),
     ] = False,
     temperature: Annotated[
-        bool, typer.Option("--temperature", help="Also store the fitted temperature there; implies --apply.")
+        bool,
+        typer.Option(
+            "--temperature",
+            help="Also store the fitted temperature in the checkpoint; implies --apply.",
+            rich_help_panel=KEPT,
+        ),
     ] = False,
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="DIR", help="Result, curves, page, journal. The same command resumes there."
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder for report, result, curves and journal. The same command resumes an interrupted sweep.",
         ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Start afresh in a folder that holds a sweep.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again in a folder that holds a sweep.")] = False,
     under: options.Under = None,
     max_clean_loss: options.MaxCleanLoss = None,
     tta: options.Tta = None,
@@ -117,7 +172,7 @@ def sweep(
     images: ChoosingImages,
     opening: Opening,
 ) -> Answer:
-    """Find the best alpha without retraining: every value on the same images, and whether the gain is real."""
+    """Find the best inference setting without retraining, alpha by default, and test whether its gain is real."""
     from surgeon.commands.sweep.settings import ALPHA_AXIS, LAMBDA_AXIS, PRIOR_AXIS, Swept, check_axes
     from surgeon.measuring.values import parse_priors, parse_values
     from surgeon.metrics import metrics
@@ -203,17 +258,17 @@ def describe(result: Sweep, folder: Path | None) -> None:
     every = columns.every(point.metrics for point in result.points)
     few, fewest = (columns.shown(result.metric, narrow) for narrow in (False, True))
     output.show(
-        _table_of_points(result, every, narrow=False),
-        _table_of_points(result, few, narrow=False),
-        _table_of_points(result, fewest, narrow=True),
+        table_of_points(result, every, narrow=False),
+        table_of_points(result, few, narrow=False),
+        table_of_points(result, fewest, narrow=True),
     )
     if reasons := dict.fromkeys(point.dropped for point in result.points if point.dropped):
         output.say(f"[dim]{'; '.join(f'{reason}: {WHY_DROPPED[reason]}' for reason in reasons)}[/]")
     if result.second_axis is None:
         output.say(escape(sweep_in_terminal(result)))
     else:
-        output.show(_table_of_pairs(result))
-    output.show(_table_of_settings(result, narrow=False), _table_of_settings(result, narrow=True))
+        output.show(table_of_pairs(result))
+    output.show(table_of_settings(result, narrow=False), table_of_settings(result, narrow=True))
     for sentence in result.summary:
         output.say(f"• {escape(sentence)}")
     seen = result.choosing_images + result.confirming_images
@@ -233,65 +288,3 @@ def describe(result: Sweep, folder: Path | None) -> None:
         if result.kept != result.best:
             output.say("  Pass --force to store it anyway.")
         output.say(f"Checkpoint ({result.kept}): {escape(result.checkpoint)}")
-
-
-def _table_of_points(result: Sweep, names: list[str], narrow: bool) -> Table:
-    table = Table()
-    for axis in filter(None, (result.axis, result.second_axis)):
-        table.add_column(axis, justify="right")
-    table.add_column("images", justify="right")
-    columns.add_figures(table, names, result.metric, narrow)
-    columns.add_gain(table, result.metric, narrow)
-    if narrow:
-        table.add_column("")
-    for point in result.points:
-        mark = " ←" if result.is_chosen(point) else ""
-        figures = (figure(name, point.metrics.value(name)) for name in names)
-        remarks = _remarks(point) if narrow else [_remark(point)]
-        remarks[-1] = f"{remarks[-1]}{mark}".strip()
-        values = (f"{value:g}" for value in (point.value, point.second) if value is not None)
-        table.add_row(*values, f"{point.metrics.images:,}", *figures, *remarks)
-    return table
-
-
-def _table_of_pairs(result: Sweep) -> Table:
-    """The metric that was swept by, as a heat map without colours."""
-    from surgeon.report.heat import heat_map
-
-    drawn = heat_map(result, result.metric)
-    cells = {(cell.column, cell.row): f"{cell.written}{' ←' if cell.chosen else ''}" for cell in drawn.cells}
-    table = Table(title=f"{drawn.title}: {result.axis} from left to right", title_justify="left")
-    table.add_column(drawn.y_label, justify="right")
-    for value in drawn.columns:
-        table.add_column(value, justify="right")
-    for row, value in enumerate(drawn.rows):
-        table.add_row(value, *(cells.get((column, row), "–") for column in range(len(drawn.columns))))
-    return table
-
-
-def _remark(point: Point) -> str:
-    if point.metrics.nan_images:
-        return f"NaN logits for {count(point.metrics.nan_images, 'image')}"
-    if point.gain is None:
-        return "original network"
-    return gain_text(point.gain) + (f"; {point.dropped}" if point.dropped else "")
-
-
-def _remarks(point: Point) -> list[str]:
-    """Gain and remark in columns of their own, in few words."""
-    if point.metrics.nan_images:
-        return ["", f"{point.metrics.nan_images:,} NaN"]
-    if point.gain is None:
-        return ["", "original"]
-    return [short_gain_text(point.gain), point.dropped or ("not significant" if point.gain.within_noise else "")]
-
-
-def _table_of_settings(result: Sweep, narrow: bool) -> Table:
-    where = "on held-out images" if result.confirming_images else "on the same images"
-    best = {result.best: f"{result.best} ←"}
-    records = {best.get(setting.name, setting.name): setting.reported for setting in result.settings}
-    table = columns.by_metric(records, f"Settings, {where}")
-    gains = (setting.gain(result.metric) for setting in result.settings)
-    told = ("" if gain is None else short_gain_text(gain) if narrow else gain_text(gain) for gain in gains)
-    table.add_row(f"gain in {columns.heading(result.metric)}", *told)
-    return table

@@ -27,7 +27,7 @@ def add_to(app: typer.Typer) -> None:
 def verify(
     checkpoint: Checkpoint,
 ) -> Answer:
-    """Check files, hashes and records, and compare with the unconverted network (exit 3 if that fails)."""
+    """Check a checkpoint's files and hashes, and compare it with the unconverted network (exit code 3 on failure)."""
     from surgeon.models.hub import repository_of
 
     if not checkpoint.is_dir() and repository_of(str(checkpoint)) is None:

@@ -44,96 +44,121 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    bn: Rewrites = key((), "Rewrites of the BatchNorm layers, as for `convert --bn`.")
-    insert: Inserts = key((), "Units to insert, as for `convert --insert`.")
+    bn: Rewrites = key((), "Rewrites of BatchNorm layers, as in `surgeon convert --bn`.")
+    insert: Inserts = key((), "Units to insert, as in `surgeon convert --insert`.")
     layers: str | None = key(None, "Rewrite only these layers.")
 
     augment: Augments = key(
         (),
-        "Augmentations, on top of `standard` unless they choose the crop; for trained weights, of a milder `standard`. "
+        "Augmentations, applied after `standard` unless they crop themselves. On pretrained weights `standard` is "
+        "milder. "
         "See `surgeon ls augments`.",
     )
     strong: Strong = key(
         ("strong",),
-        "Augmentations of the copy that takes the auxiliary branch, if the network has one; or one attack, as in "
-        "AdvProp: `pgd:steps=5`.",
+        "Augmentations for the auxiliary branch of a split network; or an attack, as in AdvProp: `pgd:steps=5`.",
     )
-    unmixed_epochs: int = key(0, "Last epochs in which examples are not mixed.", ge=0)
-    attack: Attack | None = key(None, "Train on images attacked like this: `pgd:eps=0.03,steps=7`.")
+    unmixed_epochs: int = key(0, "Final epochs without mixing augmentations.", ge=0)
+    attack: Attack | None = key(None, "Adversarial training with this attack: `pgd:eps=0.03,steps=7`.")
     loss: Losses = key(
         ("cross-entropy",),
-        "Terms that are added up, see `surgeon ls losses`; cross-entropy is added if none looks at the labels. "
-        "`label_smoothing: 0.1` is short for cross-entropy:smoothing=0.1.",
+        "Terms of the loss, which add up. Cross-entropy is added if none of them uses labels. `label_smoothing: 0.1` "
+        "is "
+        "short for cross-entropy:smoothing=0.1. See `surgeon ls losses`.",
     )
 
     train_images: int | None = key(None, "Stratified subset of N training images.", ge=2)
     unlabelled_images: int | None = key(None, "Random subset of N of the unlabelled images.", ge=2)
-    unlabelled_ratio: int = key(7, "Unlabelled images that go with each labelled one in a step.", ge=1)
+    unlabelled_ratio: int = key(7, "Unlabelled images per labelled image in a batch.", ge=1)
     epochs: int | None = key(
         None,
-        "Passes over the training images, or over unlabelled ones if that takes longer; default: by their number.",
+        "Passes over the training images, or over the unlabelled ones if that is longer. Default: depends on their "
+        "number.",
         ge=1,
     )
-    batch_size: int | None = key(None, "Images per step, over all processes; default: by their number.", ge=2)
-    accumulate: int = key(1, "Parts into which each batch is cut to save memory.", ge=1)
-    input_size: int | None = key(None, "Height and width of the images, if not the network's own.", ge=8)
+    batch_size: int | None = key(
+        None, "Images per batch, over all processes. Default: depends on the number of training images.", ge=2
+    )
+    accumulate: int = key(1, "Gradient accumulation: number of parts each batch is split into.", ge=1)
+    input_size: int | None = key(None, "Height and width of the images. Default: the network's own.", ge=8)
 
-    optimizer: Optimizer = key("sgd", "An optimiser of timm's: sgd, adamw, lamb, …")
-    lr: float | None = key(None, "Learning rate at its highest; default: by weights, optimiser and batch size.", gt=0)
-    momentum: float = key(0.9, "Of SGD.", ge=0, lt=1)
-    weight_decay: float = key(1e-4, "Of weights; of other parameters see norm_weight_decay.", ge=0)
+    optimizer: Optimizer = key("sgd", "Any timm optimiser: sgd, adamw, lamb, …")
+    lr: float | None = key(None, "Peak learning rate. Default: depends on weights, optimiser and batch size.", gt=0)
+    momentum: float = key(0.9, "SGD momentum.", ge=0, lt=1)
+    weight_decay: float = key(1e-4, "Weight decay. For gamma and beta, see norm_weight_decay.", ge=0)
     norm_weight_decay: bool | None = key(
         None,
-        "Whether gamma and beta decay too; default: in BatchNorm networks with residual additions, as in the thesis.",
+        "Weight decay on gamma and beta. Default: on for BatchNorm networks with residual connections.",
     )
     head_lr: float | None = key(
-        None, "Learning rate of the head, as a multiple; default: 1 where lr is given, else by weights.", gt=0
+        None,
+        "Learning rate of the head, as a multiple of lr. Default: 1 if lr is given, else depends on the weights.",
+        gt=0,
     )
     head_scale: float | None = key(
         None,
-        "Size of a new head's weights, as a multiple of how the network draws them; default: 0.01 on trained weights.",
+        "Scale of a new head's initial weights, relative to the network's own initialisation. Default: 0.01 on "
+        "pretrained "
+        "weights.",
         gt=0,
     )
     layer_decay: float = key(
-        1.0, "Learning rate of each layer, as timm divides networks, as a multiple of that of the next one.", gt=0, le=1
+        1.0,
+        "Layer-wise learning-rate decay, by timm's layer groups: each group's rate over the next one's.",
+        gt=0,
+        le=1,
     )
     freeze: Frozen | None = key(
         None,
-        "backbone: train the head alone. norm: keep BatchNorm. Default: norm for few images, unless lr is given or "
-        "something is rewritten.",
+        "backbone: train only the head. norm: freeze BatchNorm. Default: norm for few images, unless lr is given or "
+        "BatchNorm is rewritten.",
     )
-    only: Literal["norm"] | None = key(None, "norm: train gamma, beta and the head alone.")
+    only: Literal["norm"] | None = key(None, "norm: train only gamma, beta and the head.")
 
-    schedule: Literal["cosine", "constant", "step"] = key("cosine", "Of the learning rate.")
-    milestones: Shares = key((0.5, 0.75), "When a step schedule divides the rate by 10, as shares.")
+    schedule: Literal["cosine", "constant", "step"] = key("cosine", "Learning-rate schedule.")
+    milestones: Shares = key(
+        (0.5, 0.75), "When a step schedule divides the learning rate by 10, as fractions of training."
+    )
     warmup_epochs: float | None = key(
         None,
-        "Epochs (of each cycle) in which the learning rate rises; default: 0 where lr is given, else by weights.",
+        "Warm-up epochs of each cycle. Default: 0 if lr is given, else depends on the weights.",
         ge=0,
     )
-    snapshots: int = key(1, "Cycles of the schedule, each of which ends with a snapshot.", ge=1)
+    snapshots: int = key(1, "Snapshot ensemble: number of learning-rate cycles, each ending in a snapshot.", ge=1)
 
-    clip_grad: float | None = key(None, "Largest norm of the gradient.", gt=0)
-    ema: float | None = key(None, "Decay of an average of the weights, which is then what counts.", gt=0, lt=1)
-    precision: Literal["float32", "bfloat16", "float16"] = key("float32", "On accelerators; a CPU takes float32.")
-    seed: int = key(0, "Of everything random, unless one of the next three keys says otherwise.", ge=0)
-    init_seed: int | None = key(None, "Of weights that are drawn: the head, or all of an untrained network.", ge=0)
-    order_seed: int | None = key(None, "Of the order of the images.", ge=0)
-    augment_seed: int | None = key(None, "Of augmentation, mixes, attacks and dropout.", ge=0)
+    clip_grad: float | None = key(None, "Gradient clipping: largest norm.", gt=0)
+    ema: float | None = key(
+        None,
+        "Decay of an exponential moving average of the weights, which is validated, tested and stored.",
+        gt=0,
+        lt=1,
+    )
+    precision: Literal["float32", "bfloat16", "float16"] = key(
+        "float32", "Mixed precision on accelerators; a CPU always uses float32."
+    )
+    seed: int = key(0, "Random seed, where none of the next three keys is given.", ge=0)
+    init_seed: int | None = key(None, "Seed of the initial weights: of the head, or of an untrained network.", ge=0)
+    order_seed: int | None = key(None, "Seed of the order of the images.", ge=0)
+    augment_seed: int | None = key(None, "Seed of augmentation, mixing, attacks and dropout.", ge=0)
     rounding_seed: int | None = key(
         None,
-        "Shuffle the images within each batch, which changes nothing but rounding errors, as nondeterministic kernels "
-        "do. Not with what goes by the place of an image in its batch, as mixes and ghost groups do.",
+        "Seed that shuffles the images within each batch, which changes only rounding errors, as nondeterministic "
+        "kernels "
+        "do. Not with mixing or ghost groups, which depend on the order.",
         ge=0,
     )
     one_bit: int | None = key(
-        None, "Raise one weight, drawn by this seed, to the next float32: the smallest possible change.", ge=0
+        None, "Seed that picks one weight to raise to the next float32: the smallest possible change.", ge=0
     )
 
-    validate_every: int = key(1, "Epochs between two looks at the validation images.", ge=1)
-    sweep: Values | None = key("0:0.2:21", "Values of alpha to try on the validation images afterwards; null: none.")
-    sweep_metric: Metric | None = key(None, "By which alpha and lambda are chosen; default: accuracy, of masks iou.")
-    tta: Views | None = key(None, "Views of each test image. See `surgeon ls views`.")
+    validate_every: int = key(1, "Epochs between validations.", ge=1)
+    sweep: Values | None = key(
+        "0:0.2:21", "Values of alpha to try on the validation images after training; null: none."
+    )
+    sweep_metric: Metric | None = key(
+        None, "Metric that chooses alpha and lambda. Default: accuracy; iou for segmentation."
+    )
+    tta: Views | None = key(None, "TTA views of each test image. See `surgeon ls views`.")
 
     @field_validator("*", mode="before")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -143,3 +144,36 @@ def test_wrong_usage_exits_with_2(arguments: list[str], says: str, here: Path) -
     assert outcome.code == 2
     assert says in outcome.stderr
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("width", [80, 120])
+def test_help_shows_values_but_no_types_and_fits_the_terminal(
+    name: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = done(name, "--help").stdout
+    assert not re.search(r"<(bool|str|int|float|path)>|\{(\w+)\}", text)
+    assert max(map(len, text.splitlines()[1:])) <= width
+
+
+@pytest.mark.parametrize("name", ["eval", "sweep", "finetune", "recalibrate", "robustness"])
+def test_options_that_commands_share_stand_in_the_same_panels(name: str) -> None:
+    text = done(name, "--help").stdout
+    for panel, option in (
+        ("Images", "--limit"),
+        ("Preprocessing", "--input-size"),
+        ("Network and weights", "--weights"),
+    ):
+        assert option in text.partition(f"─ {panel} ─")[2].partition("╰─")[0]
+
+
+def test_the_overview_shows_the_first_paragraph_of_each_command() -> None:
+    text = done("--help").stdout
+    assert "Compare networks on the same images" in text
+    assert "imagenet-c:PATH" not in text
+    assert "imagenet-c:PATH" in done("robustness", "--help").stdout
+
+
+def test_wrong_usage_shows_how_the_command_is_used() -> None:
+    assert re.search(r"Usage: \S+ convert MODEL \[OPTIONS\]", invoke("convert").stderr)
