@@ -143,3 +143,13 @@ def test_a_notebook_becomes_a_page_with_its_pictures(hook: Hook) -> None:
     pictures = re.findall(r"\((five-minutes-\d\.png)\)", page)
     assert len(pictures) == 2
     assert all(files[f"notebooks/{name}"].startswith(b"\x89PNG") for name in pictures)
+
+
+def test_the_gallery_shows_every_report_with_its_command() -> None:
+    gallery = importlib.import_module("gallery")
+    page = (DOCS / "gallery.md").read_text("utf-8")
+    for name, commands in gallery.REPORTS.items():
+        assert f"\nsurgeon {commands[-1]}\n" in page
+        assert f"](gallery/{name}.png)](gallery/{name}.html)" in page
+        assert (gallery.GALLERY / f"{name}.html").read_text("utf-8").lower().startswith("<!doctype html>")
+        assert Image.open(gallery.GALLERY / f"{name}.png").width == gallery.SHOWN_WIDTH
