@@ -38,7 +38,7 @@ REPORTS = {
         "robustness digits-resnet8 alpha-0.3 --data digits --limit 300 -o robustness",
     ],
     "finetune": [
-        "finetune digits-resnet8 --no-pretrained --data digits --epochs 12 --snapshots 2 --bn example-weighted "
+        "finetune digits-resnet8 --no-pretrained --data digits --epochs 12 --snapshots 2 "
         "--augment standard:flip=false -o finetune",
     ],
     "ensemble": [
