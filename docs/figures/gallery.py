@@ -35,7 +35,7 @@ REPORTS = {
     "recalibrate": ["recalibrate digits-resnet8 --data dim --prior 64 --confirm --source digits -o recalibrate"],
     "robustness": [
         "convert digits-resnet8 --bn example-weighted:alpha=0.3 -o alpha-0.3",
-        "robustness digits-resnet8 alpha-0.3 --data digits --limit 300 -o robustness",
+        "robustness digits-resnet8 alpha-0.3 --data digits --under noise --under contrast -o robustness",
     ],
     "finetune": [
         "finetune digits-resnet8 --no-pretrained --data digits --epochs 12 --snapshots 2 "
