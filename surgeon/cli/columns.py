@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.report.wording import figure
+from surgeon.report.wording import figure, headed
 from surgeon.report.wording import shown as presentation
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def shown(metric: str, narrow: bool) -> list[str]:
 
 
 def heading(metric: str, narrow: bool = False) -> str:
-    words = presentation(metric).heading
+    words = headed(metric)
     return textwrap.fill(words, _NARROW, break_long_words=False) if narrow else words
 
 
@@ -49,7 +49,8 @@ def add_figures(table: Table, names: Sequence[str], metric: str, narrow: bool, e
 
 
 def add_gain(table: Table, metric: str, narrow: bool) -> None:
-    table.add_column(f"gain in\n{heading(metric, narrow)}" if narrow else f"gain in {heading(metric)}")
+    words = presentation(metric).heading
+    table.add_column(f"gain in\n{textwrap.fill(words, _NARROW)}" if narrow else f"gain in {words}")
 
 
 def by_metric(records: Mapping[str, Metrics], title: str | None = None) -> Table:

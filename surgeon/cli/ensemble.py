@@ -16,6 +16,7 @@ from surgeon.cli.groups import InferenceImages
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, short_gain_text, short_names
+from surgeon.report.wording import shown as presentation
 
 if TYPE_CHECKING:
     from surgeon.results import Ensemble
@@ -148,7 +149,8 @@ def _table_of_rows(result: Ensemble, shown: list[str], narrow: bool) -> Table:
     table.add_column("network", overflow="fold")
     table.add_column("passes", justify="right")
     columns.add_figures(table, shown, result.metric, narrow)
-    over_best = "over the\nbest member" if narrow else f"{columns.heading(result.metric)} over the best member"
+    gain = f"gain in {presentation(result.metric).heading}"
+    over_best = f"{gain}\nover the\nbest member" if narrow else f"{gain} over the best member"
     table.add_column(over_best)
     for member in result.members:
         figures = (figure(name, member.metrics.value(name)) for name in shown)

@@ -15,7 +15,7 @@ from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_
 from surgeon.cli.groups import InferenceImages, Opening
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
-from surgeon.report.wording import figure, gain_text, label
+from surgeon.report.wording import arrow, figure, gain_text, headed, label
 
 KEPT = "What to store"
 
@@ -159,7 +159,7 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
         gains = {gain.metric: gain for gain in one.gains}
         first = figure(one.metrics.primary, one.metrics.value(one.metrics.primary))
         output.say(
-            f"Against one view ({first}, {one.metrics.cross_entropy:.4f}): {label(one.metrics.primary)} "
+            f"Gain over one view ({first}, {one.metrics.cross_entropy:.4f}): {label(one.metrics.primary)} "
             f"{gain_text(gains[one.metrics.primary])}; cross-entropy {gain_text(gains['cross-entropy'])}; "
             f"price: {result.views} views, {one.times_the_time:.1f}x the time"
         )
@@ -193,8 +193,8 @@ def _table_of_conditions(result: Evaluation) -> Table:
     table = Table(title="Under conditions", title_justify="left")
     table.add_column("condition")
     primary = result.metrics.primary
-    for heading in (label(primary), "cross-entropy", "ECE"):
-        table.add_column(heading, justify="right")
+    for name in (primary, "cross-entropy", "ece"):
+        table.add_column(headed(name), justify="right")
     table.add_column(f"{label(primary)} against clean images")
     for one in result.under:
         shown = (figure(name, one.metrics.value(name)) for name in (primary, "cross-entropy", "ece"))
@@ -213,7 +213,9 @@ def _table(result: Evaluation) -> Table:
         value, interval = figures.value(name), result.intervals.get(name)
         between = " to ".join(figure(name, edge) for edge in interval) if interval else ""
         table.add_row(
-            escape(f"{of_pixels if name != figures.primary else ''}{label(name)}"), figure(name, value), between
+            escape(f"{of_pixels if name != figures.primary else ''}{label(name)} {arrow(name)}"),
+            figure(name, value),
+            between,
         )
     table.add_row("temperature (fitted)", figure("temperature", figures.temperature), "")
     if figures.nan_images:

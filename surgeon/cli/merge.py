@@ -71,7 +71,7 @@ def _describe(result: Merging) -> None:
     if result.merged is not None and result.two_passes is not None:
         for gain in result.gains:
             before, after = (figure(gain.metric, m.value(gain.metric)) for m in (result.two_passes, result.merged))
-            output.say(f"  {gain.metric:<22}{before} by two passes, {after} merged: {gain_text(gain)}")
+            output.say(f"  {gain.metric:<22}{before} by two passes, {after} merged: gain {gain_text(gain)}")
     for note in result.notes:
         output.say(f"  [yellow]note[/]              {escape(note)}")
     output.say("  written to:")

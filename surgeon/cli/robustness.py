@@ -135,7 +135,7 @@ def _conditions(result: Robustness, names: list[str]) -> Table:
 
 
 def _figures(result: Robustness, names: list[str]) -> Table:
-    from surgeon.report.robustness_text import against_text, label, value_text
+    from surgeon.report.robustness_text import against_text, headed, value_text
 
     table = Table(title="Figures, with 95% intervals over images", title_justify="left")
     for heading in ("figure", "network"):
@@ -143,7 +143,7 @@ def _figures(result: Robustness, names: list[str]) -> Table:
     table.add_column("value", justify="right")
     table.add_column("95% interval", justify="right")
     if len(names) > 1:
-        table.add_column(f"against {names[0]}")
+        table.add_column(f"gain over {names[0]}")
     for place, row in enumerate(result.networks[0].figures):
         for name, network in zip(names, result.networks, strict=True):
             one = network.figures[place]
@@ -151,5 +151,5 @@ def _figures(result: Robustness, names: list[str]) -> Table:
                 value_text(one.key, one.value),
                 f"{value_text(one.key, one.low)} to {value_text(one.key, one.high)}",
             ]
-            table.add_row(label(row.key), name, *cells, *([against_text(one)] if len(names) > 1 else []))
+            table.add_row(headed(row.key), name, *cells, *([against_text(one)] if len(names) > 1 else []))
     return table

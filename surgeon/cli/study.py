@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from surgeon.cli import output
 from surgeon.cli.frame import Answer, add_command, loading, tell_report
 from surgeon.core.errors import ExitCode, SurgeonError, count, listing
-from surgeon.report.wording import difference, figure, label, unit
+from surgeon.report.wording import figure, gained, label, unit
 
 if TYPE_CHECKING:
     from surgeon.metrics.variability import Measure
@@ -191,11 +191,11 @@ def _figures(result: Study, metric: str) -> Table:
 def _differences(result: Study, metric: str) -> Table:
     from surgeon.report.study import change_text, row_name
 
-    title = f"{label(metric)}: differences{unit(metric) and f' in{unit(metric)}'}, corrected for {result.comparisons}"
+    title = f"{label(metric)}: gains{unit(metric) and f' in{unit(metric)}'}, corrected for {result.comparisons}"
     table = Table(title=f"{title} comparisons", title_justify="left")
     for heading in ("variant", "against"):
         table.add_column(heading, overflow="fold")
-    for heading in ("difference", "over seeds", "corrected", "over images", "corrected"):
+    for heading in ("gain", "over seeds", "corrected", "over images", "corrected"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
     for one in (one for one in result.differences if one.metric == metric):
@@ -203,7 +203,7 @@ def _differences(result: Study, metric: str) -> Table:
         other = f", {one.baseline_evaluation}" if one.baseline_evaluation != one.evaluation else ""
         shown = (change_text(metric, bounds) for bounds in intervals)
         names = escape(row_name(one, result)), escape(f"{one.baseline}{other}")
-        table.add_row(*names, difference(metric, one.difference), *shown, one.verdict)
+        table.add_row(*names, gained(metric, one.difference), *shown, one.verdict)
     return table
 
 

@@ -82,7 +82,7 @@ def _on_views(result: Evaluation) -> list[str]:
         return []
     gain = wording.gain_text(one.gains[0])
     return [
-        f"{result.views} views ({result.tta}) change the accuracy by {gain} against one, at "
+        f"{result.views} views ({result.tta}) instead of one: gain in accuracy {gain}, at "
         f"{one.times_the_time:.1f} times the time."
     ]
 
@@ -215,5 +215,5 @@ def figures_table(result: Evaluation) -> FigureTable:
         value, interval = result.metrics.value(metric.name), result.intervals.get(metric.name)
         if value is not None:
             between = " to ".join(map(metric.shown.figure, interval)) if interval else ""
-            lines.append((metric.shown.label, metric.shown.figure(value), between))
+            lines.append((f"{metric.shown.label} {wording.arrow(metric.name)}", metric.shown.figure(value), between))
     return FigureTable("Figures, with 95% intervals", lines)

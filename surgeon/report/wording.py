@@ -19,9 +19,13 @@ __all__ = [
     "DROPPED",
     "MISSING",
     "NOT_FINITE",
+    "arrow",
     "difference",
     "figure",
     "gain_text",
+    "gained",
+    "headed",
+    "improved",
     "interval_text",
     "label",
     "left_out_text",
@@ -60,28 +64,51 @@ def figure(metric_name: str, value: float | None) -> str:
     return shown(metric_name).figure(value)
 
 
+def arrow(metric_name: str) -> str:
+    """Which way is better: `↑` or `↓`; nothing for what is no metric."""
+    from surgeon.metrics import metrics
+
+    if metric_name not in metrics:
+        return ""
+    return "↑" if metrics[metric_name].higher_is_better else "↓"
+
+
+def headed(metric_name: str) -> str:
+    """A metric above a column: in few words, and which way is better."""
+    return f"{shown(metric_name).heading} {arrow(metric_name)}".strip()
+
+
 def gain_text(gain: Gain) -> str:
-    """The difference from the original with its interval: `+0.26 points (95%: -0.10 to +0.62), not significant`."""
-    if not math.isfinite(gain.difference):
-        return NOT_FINITE
-    noise = ", not significant" if gain.within_noise else ""
-    return f"{difference(gain.metric, gain.difference)}{unit(gain.metric)} (95%: {interval_text(gain)}){noise}"
+    """The gain over the original with its interval: `+0.26 points (95%: -0.10 to +0.62), not significant`.
+
+    Positive is better, whatever the metric.
+    """
+    return shown(gain.metric).improvement(gain.improvement)
 
 
 def short_gain_text(gain: Gain) -> str:
-    """The difference from the original and how far its 95% interval reaches: `-0.0880 ±0.0252`."""
-    if not math.isfinite(gain.difference):
+    """The gain over the original and how far its 95% interval reaches: `+0.0880 ±0.0252`."""
+    by, low, high = gain.improvement
+    if not math.isfinite(by):
         return NOT_FINITE
-    reach = max(gain.high - gain.difference, gain.difference - gain.low)
-    shown = difference(gain.metric, reach).removeprefix("+") if math.isfinite(reach) else "∞"
-    return f"{difference(gain.metric, gain.difference)} ±{shown}"
+    reach = max(high - by, by - low)
+    told = difference(gain.metric, reach).removeprefix("+") if math.isfinite(reach) else "∞"
+    return f"{difference(gain.metric, by)} ±{told}"
 
 
 def interval_text(gain: Gain) -> str:
-    """The 95% interval of a difference; that of a single image has no bounds."""
-    if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
-        return "unbounded"
-    return f"{difference(gain.metric, gain.low)} to {difference(gain.metric, gain.high)}"
+    """The 95% interval of a gain; that of a single image has no bounds."""
+    return shown(gain.metric).interval(*gain.improvement[1:])
+
+
+def improved(metric_name: str, change: float) -> float:
+    """A change of a metric, turned so that positive is better."""
+    return -change if arrow(metric_name) == "↓" else change
+
+
+def gained(metric_name: str, change: float) -> str:
+    """The same as people read it, without its unit."""
+    return difference(metric_name, improved(metric_name, change))
 
 
 def difference(metric_name: str, value: float) -> str:

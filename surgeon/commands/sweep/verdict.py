@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surgeon.metrics import Metrics
-from surgeon.report.wording import difference, figure, gain_text, label, unit
+from surgeon.report.wording import figure, gain_text, gained, label, unit
 from surgeon.results import Learned, Setting
 
 
@@ -40,11 +40,9 @@ def in_sentences(
     elif original.reported.temperature is not None:
         sentences.append(_temperature_alone(original.reported))
     if best.clean is not None and best.clean_gain is not None and original.clean is not None:
-        sentences.append(
-            f"On clean images: {label(best.clean_gain.metric)} "
-            f"{figure(best.clean_gain.metric, original.clean.value(best.clean_gain.metric))} → "
-            f"{figure(best.clean_gain.metric, best.clean.value(best.clean_gain.metric))}, {gain_text(best.clean_gain)}."
-        )
+        name = best.clean_gain.metric
+        before, after = (figure(name, one.value(name)) for one in (original.clean, best.clean))
+        sentences.append(f"On clean images: {label(name)} {before} → {after}, gain {gain_text(best.clean_gain)}.")
     return tuple(sentences)
 
 
@@ -56,7 +54,7 @@ def _choice(axis: str, metric: str, original: Setting, chosen: Setting) -> str:
     after = figure(metric, chosen.reported.value(metric))
     held_out = chosen.confirming
     where = f" on {held_out.images:,} held-out images" if held_out is not None else ""
-    sentence = f"{chosen.name} gives {label(metric)} {after}{where}, the original {before}: {gain_text(gain)}"
+    sentence = f"{chosen.name}: {label(metric)} {before} → {after}{where}, gain {gain_text(gain)}"
     worse = not gain.within_noise and not gain.better
     return f"{sentence}. The choice did not hold up: keep the original." if worse else f"{sentence}."
 
@@ -64,11 +62,11 @@ def _choice(axis: str, metric: str, original: Setting, chosen: Setting) -> str:
 def _learning(metric: str, learned: Learned, setting: Setting) -> str:
     gain = setting.gain(metric)
     assert gain is not None
-    fitted, held_out = (difference(metric, g) for g in (learned.gain_choosing, learned.gain_confirming))
+    fitted, held_out = (gained(metric, g) for g in (learned.gain_choosing, learned.gain_confirming))
+    after = figure(metric, setting.reported.value(metric))
     return (
-        f"{setting.name}, {learned.numbers:,} numbers, gives {label(metric)} "
-        f"{figure(metric, setting.reported.value(metric))}: {gain_text(gain)}. Overfitting: {fitted}{unit(metric)} on "
-        f"the images it was fitted on, {held_out}{unit(metric)} on held-out images."
+        f"{setting.name}, {learned.numbers:,} numbers: {label(metric)} {after}, gain {gain_text(gain)}. Overfitting: a "
+        f"gain of {fitted}{unit(metric)} on the images it was fitted on, {held_out}{unit(metric)} on held-out images."
     )
 
 
@@ -94,7 +92,7 @@ def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
         share = f"Temperature scaling alone ({before.temperature:.3f}) gives {given}; the rest is better ranking."
     change = f"Cross-entropy {before.cross_entropy:.4f} → {after.cross_entropy:.4f}."
     name = label(first.metric)
-    return f"{change} {share} {after_scaling} {name[0].upper()}{name[1:]}: {gain_text(first)}."
+    return f"{change} {share} {after_scaling} Gain in {name}: {gain_text(first)}."
 
 
 def _temperature_alone(original: Metrics) -> str:
