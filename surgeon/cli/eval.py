@@ -138,6 +138,15 @@ def evaluate(
 
 
 def _describe(result: Evaluation, other_precision: bool, folder: Path | None) -> None:
+    tell(result)
+    if other_precision:
+        output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
+    if folder is not None:
+        tell_report(folder, "evaluation.png", *(["masks.png"] if result.masks is not None else []))
+
+
+def tell(result: Evaluation) -> None:
+    """What was measured."""
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
     facts = [("rewrites", result.rewrites), ("predicts by", result.prediction_by), ("views", views)]
     if result.masks is not None:
@@ -145,8 +154,6 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
 
         facts += [("segmentation", size_text(result.masks)), ("void", void_text(result.masks))]
     tell_measured(result, result.model, [result.preprocessing], *facts)
-    if other_precision:
-        output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
     output.show(_table(result))
     samples = f"{result.preprocessing.medium.noun}s"
     speed = f"{result.images_per_second:.0f} {samples}/s on {result.device}"
@@ -168,8 +175,6 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
     if result.checkpoint:
         output.say(escape(result.decision))
         output.say(f"Checkpoint: {escape(result.checkpoint)}")
-    if folder is not None:
-        tell_report(folder, "evaluation.png", *(["masks.png"] if result.masks is not None else []))
 
 
 def _describe_masks(masks: MaskBreakdown) -> None:

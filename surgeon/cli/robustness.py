@@ -77,6 +77,14 @@ def robustness(
 
 
 def describe(result: Robustness, folder: Path | None) -> None:
+    tell(result)
+    if folder is not None:
+        tell_report(folder, "robustness.png")
+    else:
+        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
+
+
+def tell(result: Robustness) -> None:
     """Tell people what was found."""
     from surgeon.report.robustness_text import in_sentences, names_of
 
@@ -92,10 +100,6 @@ def describe(result: Robustness, folder: Path | None) -> None:
     for sentence in in_sentences(result):
         output.say(f"• {escape(sentence)}")
     output.say(f"[dim]{result.images:,} images in {result.seconds:.1f} s on {result.device}[/]")
-    if folder is not None:
-        tell_report(folder, "robustness.png")
-    else:
-        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
 
 
 def _corruptions(result: Robustness, names: list[str]) -> Table:

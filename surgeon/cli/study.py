@@ -127,7 +127,7 @@ def plan(
     with loading():
         from surgeon.commands.study.planning import plan_study
     result = plan_study(study, folder, jobs, lambda sentence: output.say(f"[dim]{escape(sentence)}[/]"))
-    return Answer(result, partial(_describe_plan, result))
+    return Answer(result, partial(tell_plan, result))
 
 
 class _Terminal:
@@ -157,6 +157,13 @@ class _Terminal:
 
 
 def _describe(result: Study, folder: Path | None) -> None:
+    tell(result)
+    if folder is not None:
+        tell_report(folder, "table.csv", "seeds.csv", *(["variability.csv"] if result.variability else []))
+
+
+def tell(result: Study) -> None:
+    """The figures so far, and what is missing."""
     for metric in dict.fromkeys(row.metric for row in result.rows):
         output.show(_figures(result, metric))
         if any(one.metric == metric for one in result.differences):
@@ -169,8 +176,6 @@ def _describe(result: Study, folder: Path | None) -> None:
             output.say(f"{escape(run.name)}  {run.state.value}{f': {escape(run.remark)}' if run.remark else ''}")
     for sentence in result.notes:
         output.say(f"• {escape(sentence)}")
-    if folder is not None:
-        tell_report(folder, "table.csv", "seeds.csv", *(["variability.csv"] if result.variability else []))
 
 
 def _figures(result: Study, metric: str) -> Table:
@@ -251,7 +256,8 @@ def _by_measure(
     return table
 
 
-def _describe_plan(result: StudyPlan) -> None:
+def tell_plan(result: StudyPlan) -> None:
+    """Which runs are missing, and what they need."""
     table = Table(title=f"{result.name}: {len(result.missing)} of {result.runs} runs are missing", title_justify="left")
     table.add_column("run")
     table.add_column("state")

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from surgeon.cli import columns
 from surgeon.core.errors import count
-from surgeon.report.wording import figure, gain_text, short_gain_text
+from surgeon.report.wording import figure, gain_text, short_gain_text, verdict
 from surgeon.report.wording import shown as presentation
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _remarks(point: Point) -> list[str]:
         return ["", f"{point.metrics.nan_images:,} NaN"]
     if point.gain is None:
         return ["", "original"]
-    return [short_gain_text(point.gain), point.dropped or ("not significant" if point.gain.within_noise else "")]
+    return [short_gain_text(point.gain), point.dropped or verdict(point.gain)]
 
 
 def table_of_settings(result: Sweep, narrow: bool) -> Table:

@@ -47,6 +47,7 @@ def _environment() -> Environment:
         figure=wording.figure,
         label=wording.label,
         arrow=wording.arrow,
+        class_name=wording.class_name,
         difference=wording.difference,
         gain_text=wording.gain_text,
         gained=wording.gained,

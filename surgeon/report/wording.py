@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ __all__ = [
     "MISSING",
     "NOT_FINITE",
     "arrow",
+    "class_name",
     "difference",
     "figure",
     "gain_text",
@@ -39,6 +41,8 @@ __all__ = [
     "verdict",
 ]
 
+LONG_NAME = 24
+"""Longer names of classes, of which there are several with commas between, are shown by the first."""
 DROPPED = "dropped early: estimated from the images it saw"
 
 
@@ -126,6 +130,14 @@ def preprocessing_text(images: Preprocessing) -> str:
     return f"{size} px, {images.interpolation}, crop {images.crop_pct:g}, mean {mean}, std {std}"
 
 
+def class_name(name: str) -> str:
+    """A class as people call it: `n01644900 tailed_frog` is a tailed frog, of several names the first."""
+    plain = re.sub(r"^n\d{8}[ _-]+", "", name)
+    plain = re.sub(r"(?<=\w)_(?=\w)", " ", plain) if plain != name else plain
+    first = plain.partition(",")[0].strip()
+    return first if first and len(plain) > LONG_NAME else plain
+
+
 def matched_text(classes: tuple[int, int] | None) -> str:
     """That classes were matched by name, and of how many: `7 of 10 classes, matched by name`."""
     return "" if classes is None else f"{classes[0]:,} of {classes[1]:,} classes, matched by name"
@@ -170,12 +182,15 @@ def left_out_text(result: FineTuning) -> str:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Each name without the folders that all of them begin with."""
+    """Each name without the folders that all of them begin with, and without a last one that all of them share."""
     parts = [PurePath(name).parts for name in names]
     common = 0
     while all(len(own) > common + 1 and own[common] == parts[0][common] for own in parts):
         common += 1
-    return {name: str(PurePath(*own[common:])) for name, own in zip(names, parts, strict=True)}
+    parts = [own[common:] for own in parts]
+    if len(parts) > 1 and all(len(own) > 1 and own[-1] == parts[0][-1] for own in parts):
+        parts = [own[:-1] for own in parts]  # runs/a/checkpoint and runs/b/checkpoint are a and b
+    return {name: str(PurePath(*own)) for name, own in zip(names, parts, strict=True)}
 
 
 def verdict(gain: Gain) -> str:
