@@ -159,7 +159,8 @@ def _table_of_rows(result: Ensemble, shown: list[str], narrow: bool) -> Table:
     table.add_column(over_best)
     for member in result.members:
         figures = (figure(name, member.metrics.value(name)) for name in shown)
-        table.add_row(escape(names[member.name]), str(result.views), *figures, "best member" if member.name == result.best else "")
+        is_best = "best member" if member.name == result.best else ""
+        table.add_row(escape(names[member.name]), str(result.views), *figures, is_best)
     table.add_section()
     for one in result.combinations:
         figures = (figure(name, one.metrics.value(name)) for name in shown)

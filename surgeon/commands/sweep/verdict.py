@@ -54,7 +54,8 @@ def _choice(axis: str, metric: str, original: Setting, chosen: Setting) -> str:
     after = figure(metric, chosen.reported.value(metric))
     held_out = chosen.confirming
     where = f" on {held_out.images:,} held-out images" if held_out is not None else ""
-    sentence = f"{chosen.name}: {label(metric)} {before} → {after}{where}, gain {gain_text(gain)}"
+    name = chosen.name[0].upper() + chosen.name[1:]
+    sentence = f"{name}: {label(metric)} {before} → {after}{where}, gain {gain_text(gain)}"
     worse = not gain.within_noise and not gain.better
     return f"{sentence}. The choice did not hold up: keep the original." if worse else f"{sentence}."
 
