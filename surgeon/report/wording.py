@@ -182,13 +182,13 @@ def left_out_text(result: FineTuning) -> str:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Each name without the folders that all of them begin with, and without a last one that all of them share."""
+    """Each name without the folders that all of them begin with, and without the `checkpoint` that they may end in."""
     parts = [PurePath(name).parts for name in names]
     common = 0
     while all(len(own) > common + 1 and own[common] == parts[0][common] for own in parts):
         common += 1
     parts = [own[common:] for own in parts]
-    if len(parts) > 1 and all(len(own) > 1 and own[-1] == parts[0][-1] for own in parts):
+    if len(parts) > 1 and all(len(own) > 1 and own[-1] == "checkpoint" for own in parts):
         parts = [own[:-1] for own in parts]  # runs/a/checkpoint and runs/b/checkpoint are a and b
     return {name: str(PurePath(*own)) for name, own in zip(names, parts, strict=True)}
 

@@ -31,7 +31,8 @@ def in_sentences(
     sentences += [_learning(metric, record, setting) for record, setting in learned]
     if best.name != original.name:
         if best.gain(best.reported.primary) is not None:  # by a score of one's own nothing is known of classes
-            sentences.append(_ranking_or_confidence(original.reported, best))
+            told = metric if best.name == chosen.name else ""
+            sentences.append(_ranking_or_confidence(original.reported, best, told))
         if best.confirming is None:
             sentences.append(
                 "Chosen and measured on the same images, which flatters the gain: `surgeon sweep --confirm` measures "
@@ -71,8 +72,8 @@ def _learning(metric: str, learned: Learned, setting: Setting) -> str:
     )
 
 
-def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
-    """Which part of the gain a single temperature would have given as well."""
+def _ranking_or_confidence(before: Metrics, setting: Setting, told: str) -> str:
+    """Which part of the gain a single temperature would have given as well; the gain in one metric is told already."""
     after = setting.reported
     first, scaled = setting.gain(after.primary), setting.gain("scaled-cross-entropy")
     assert first is not None
@@ -82,18 +83,24 @@ def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
     after_scaling = (
         f"After temperature scaling: {before.scaled_cross_entropy:.4f} → {after.scaled_cross_entropy:.4f}{noise}."
     )
+    of = "the gain in cross-entropy" if told == "cross-entropy" else "that"
     if before.temperature is None or not whole > 0:
         share = "No gain."
     elif ranking <= 0:
-        share = f"Temperature scaling alone ({before.temperature:.3f}) gives all of that; ranking is no better."
+        share = f"Temperature scaling alone ({before.temperature:.3f}) gives all of {of}; ranking is no better."
     elif ranking > whole:
         share = f"Ranking gains {ranking:.4f}, and confidence loses {ranking - whole:.4f}: add --temperature."
     else:
-        given = f"{whole - ranking:.4f} of that"
+        given = f"{whole - ranking:.4f} of {of}"
         share = f"Temperature scaling alone ({before.temperature:.3f}) gives {given}; the rest is better ranking."
     change = f"Cross-entropy {before.cross_entropy:.4f} → {after.cross_entropy:.4f}."
-    name = label(first.metric)
-    return f"{change} {share} {after_scaling} Gain in {name}: {gain_text(first)}."
+    parts = [
+        "" if told == "cross-entropy" else change,
+        share,
+        after_scaling,
+        "" if told == first.metric else f"Gain in {label(first.metric)}: {gain_text(first)}.",
+    ]
+    return " ".join(filter(None, parts))
 
 
 def _temperature_alone(original: Metrics) -> str:
