@@ -7,6 +7,7 @@ of a group's rows, for a block of channels.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import triton
@@ -43,7 +44,8 @@ class Groups(NamedTuple):
     last: int
 
 
-class Tiling(NamedTuple):
+@dataclass(frozen=True)
+class Tiling:
     """How groups of features are cut into tiles."""
 
     groups: int
@@ -70,7 +72,7 @@ class Tiling(NamedTuple):
     @property
     def arguments(self) -> dict[str, Any]:
         """What every kernel takes that reads features tile by tile."""
-        return self._asdict()
+        return vars(self)
 
 
 def features_of(x: Tensor) -> Features:
