@@ -27,6 +27,7 @@ FOLDER = ROOT / "benchmarks"
 HELPERS = {"timing", "real_data", "shift_tables", "gate", "ledger", "verdicts", "resident"}
 LARGE = {
     "norm_layers": "norm_overhead measures whole networks",
+    "gpu": "needs a GPU",
     "timm_models": "a longer study",
     "interval_coverage": "a longer study",
     "race_regret": "a longer study",
@@ -305,6 +306,19 @@ def test_timm_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     assert "1 architectures, 10 checks that pass unconverted" in printed
     assert "and by design 3" in printed
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_gpu(there: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the CPU all of it runs; without a GPU it says so."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    small: dict[str, Any] = {"SIZE": 32, "BATCHES": (2,), "TRAINING_BATCH": 16, "ROUNDS": 1}
+    few: dict[str, Any] = {"NETWORKS": ("test_resnet",), "PRECISIONS": (torch.float32,), "COMPILED": ()}
+    module = script("gpu", monkeypatch, **(small | few | {"DEVICE": "cpu"} if there else {}))
+    assert module.main() == (0 if there else 2)
+    printed = capsys.readouterr().out
+    assert ("ghost:size=16, Triton" in printed) == there
+    assert ("There is no GPU" in printed) != there
 
 
 # --- together -------------------------------------------------------------------------------------------
