@@ -24,7 +24,7 @@ from tests.cli.running import done
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
-HELPERS = {"timing", "real_data", "shift_tables", "gate", "ledger", "verdicts"}
+HELPERS = {"timing", "real_data", "shift_tables", "gate", "ledger", "verdicts", "resident"}
 LARGE = {
     "norm_layers": "norm_overhead measures whole networks",
     "gpu": "needs a GPU",
@@ -34,6 +34,7 @@ LARGE = {
     "shift_study": "a longer study",
     "instance_aware": "a longer study",
     "cifar_alpha": "needs its arguments",
+    "large_run": "computes, and measures nothing",
     "robustness_cost": "needs its arguments",
 }
 """What `make bench` leaves out."""
@@ -232,6 +233,34 @@ def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
 
     monkeypatch.setattr(module, "in_process", in_process)
     assert "peak resident memory" in ran(module, capsys)
+
+
+def test_scale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("scale", monkeypatch, SIZES=(300, 600), BATCH=64)
+
+    def cost(run: Callable[[], object]) -> tuple[float, float]:
+        run()
+        return 1.0, 1.0
+
+    monkeypatch.setattr(module, "cost", cost)
+    threads = torch.get_num_threads()
+    try:
+        printed = ran(module, capsys)
+    finally:
+        torch.set_num_threads(threads)
+    assert "a sample among 600 against one among 300" in printed
+    assert "0.50x  (at most 1.30x: ok)" in printed
+    assert "journal on the disk" in printed
+
+
+def test_large_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("large_run", monkeypatch)
+    given = {"images": 3_600_000, "values": 2, "rate": 1000, "score": 0, "decode": 0.001, "devices": 2}
+    options = [f"--{name}={value}" for name, value in given.items()]
+    monkeypatch.setattr(sys, "argv", ["large_run.py", *options])
+    printed = ran(module, capsys)
+    assert "| evaluation, 3,600,000 images | 30 min |" in printed
+    assert "| sweep of 2 values, grid | 60 min |" in printed
 
 
 def test_startup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
