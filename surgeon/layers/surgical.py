@@ -163,12 +163,12 @@ class SurgicalNorm(BatchNormInterface):
             return
         factor = self.next_average_factor()
         with torch.no_grad():
-            updated: Sequence[Tensor] | Tensor | None = native.updated_running(*groups, bounds, mean, var, factor)
-            if updated is None:
-                sizes = torch.tensor([stop - start for start, stop in bounds], device=groups.mean.device)
-                updated = statistics.mix(Statistics(mean, var), statistics.pool(groups, sizes), factor)
-            mean.copy_(updated[0])
-            var.copy_(updated[1])
+            if native.update_running(*groups, bounds, mean, var, factor):
+                return
+            sizes = torch.tensor([stop - start for start, stop in bounds], device=groups.mean.device)
+            updated = statistics.mix(Statistics(mean, var), statistics.pool(groups, sizes), factor)
+            mean.copy_(updated.mean)
+            var.copy_(updated.var)
 
     def forward(self, x: Tensor) -> Tensor:
         if (done := self._infer_at_once(x)) is not None:
