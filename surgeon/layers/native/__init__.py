@@ -100,7 +100,7 @@ def _declare(library: ctypes.CDLL) -> None:
     for name in ("forward_rows", "forward_columns", "backward_rows", "backward_columns"):
         kernel = getattr(library, f"ghost_{name}")
         kernel.argtypes, kernel.restype = [ctypes.POINTER(_Ghost), _whole], _whole
-    library.ghost_running.argtypes = [*[_pointer] * 3, *[_size] * 2, *[_pointer] * 2, ctypes.c_double]
+    library.ghost_running.argtypes = [*[_pointer] * 3, *[_size] * 2, *[_pointer] * 2, ctypes.c_double, _pointer]
     library.ghost_running.restype = None
     _declare_mixing(library)
     _declare_corrupting(library)
@@ -253,22 +253,23 @@ def ghost_backward(
     return None if kernel(job, torch.get_num_threads()) else (grad_x, *of_affine.sum(1))
 
 
-def update_running(
+def updated_running(
     mean: Tensor,
     var: Tensor,
     bounds: Sequence[tuple[int, int]],
     running_mean: Tensor,
     running_var: Tensor,
     factor: float,
-) -> bool:
-    """Move running moments by `factor` towards the moments of all groups, (G, C) each, together; False if it cannot."""
-    library, edges = _library(), _edges(bounds)
-    places = _places(mean, var, running_mean, running_var)
+) -> Tensor | None:
+    """Running moments (2, C) moved by `factor` towards the moments of all groups, (G, C) each, together."""
+    library, places = _library(), _places(mean, var, running_mean, running_var)
     if library is None or places is None or not _contiguous(mean, var, running_mean, running_var):
-        return False
-    library.ghost_running(*places[:2], ctypes.addressof(edges), *mean.shape, *places[2:], factor)
-    torch.autograd.graph.increment_version((running_mean, running_var))
-    return True
+        return None
+    updated, edges = mean.new_empty((2, mean.shape[1])), _edges(bounds)
+    library.ghost_running(
+        *places[:2], ctypes.addressof(edges), *mean.shape, *places[2:], factor, updated.data_ptr()
+    )  # fmt: skip
+    return updated
 
 
 def is_dense(x: Tensor) -> bool:

@@ -330,10 +330,10 @@ int ghost_backward_columns(const Ghost *job, int threads) {
   FOR_GROUPS(job, threads, BYTES_PER_CHANNEL, backward_columns(job, group, from, channels, (double *)mine, block))
 }
 
-/* Running moments of each channel, moved towards those of all groups together: both moments are mixed. */
+/* Running moments of each channel, (2, channels), moved towards those of all groups together: both moments are mixed. */
 FOR_EVERY_CPU
 void ghost_running(const float *mean, const float *var, const Size *bounds, Size groups, Size channels,
-                   float *running_mean, float *running_var, double factor) {
+                   const float *running_mean, const float *running_var, double factor, float *updated) {
   const double examples = (double)bounds[groups];
   for (Size c = 0; c < channels; c++) {
     double middle = 0.0, spread = 0.0;
@@ -343,8 +343,8 @@ void ghost_running(const float *mean, const float *var, const Size *bounds, Size
       spread += (double)(bounds[g + 1] - bounds[g]) / examples * (var[g * channels + c] + away * away);
     }
     const double difference = middle - running_mean[c];
-    running_var[c] = (float)(factor * spread + (1 - factor) * running_var[c] +
-                             factor * (1 - factor) * difference * difference);
-    running_mean[c] = (float)(running_mean[c] + factor * difference);
+    updated[c] = (float)(running_mean[c] + factor * difference);
+    updated[channels + c] = (float)(factor * spread + (1 - factor) * running_var[c] +
+                                    factor * (1 - factor) * difference * difference);
   }
 }
