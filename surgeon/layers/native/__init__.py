@@ -298,7 +298,7 @@ def _plain(*tensors: Tensor | None) -> bool:
 
 
 def _places(*tensors: Tensor | None) -> list[int | None] | None:
-    """Where ordinary float32 tensors are on the CPU; None if a kernel may not read one, or a gradient is wanted of it."""
+    """Where ordinary float32 tensors are on the CPU; None if a kernel may not read one or a gradient is wanted."""
     if being_watched():
         return None
     recording = torch.is_grad_enabled()

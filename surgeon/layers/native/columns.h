@@ -143,8 +143,11 @@ INLINE Size rows_of_block(Size channels) {
   return rows < 4 ? 4 : rows;
 }
 
+/* Floats of the block that whole rows go through on their way past the caches. */
+INLINE Size block_of(Size channels) { return rows_of_block(channels) * channels; }
+
 /* All rows in that way, as far as a near cache holds them from the last ones on: these are still there. With a `block`,
- * which has room for rows_of_block whole rows, past the caches. */
+ * past the caches. */
 INLINE void write_columns(const float *x, float *y, Size rows, Size stride, Size channels, const float *centre,
                           const float *scale, const float *bias, Activation activation, float slope, float *block) {
   const Size step = rows_of_block(channels), chunk = (NEAR_CACHE / (step * channels) + 1) * step;

@@ -176,7 +176,7 @@ int example_weighted_columns(const Job *job, int threads) {
   const Size width = channels_at_once(channels, 1, job->examples, threads);
   const Size parts = (channels + width - 1) / width, items = job->examples * parts;
   const int streamed = parts == 1 && is_streamed(job->examples * channels * job->positions, STREAM_BLOCK);
-  const Size block = streamed ? rows_of_block(channels) * channels : 0, own = FLOATS_PER_CHANNEL * width + block;
+  const Size block = streamed ? block_of(channels) : 0, own = FLOATS_PER_CHANNEL * width + block;
   float *memory = malloc(sizeof(float) * (size_t)own * (size_t)threads);
   if (!memory) return 1;
 #pragma omp parallel num_threads(threads) if (threads > 1)

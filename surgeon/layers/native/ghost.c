@@ -151,21 +151,16 @@ static void backward_rows(const Ghost *job, Size item) {
   if (streamed) end_of_stream();
 }
 
-int ghost_forward_rows(const Ghost *job, int threads) {
-  const Size items = job->groups * (job->channels / job->shared);
-  threads = useful_threads(floats_of(job), threads);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-  for (Size item = 0; item < items; item++) forward_rows(job, item);
+#define FOR_ITEMS(job, threads, ...)                                              \
+  const Size items = (job)->groups * ((job)->channels / (job)->shared);           \
+  const int wanted = useful_threads(floats_of(job), threads);                     \
+  _Pragma("omp parallel for num_threads(wanted) schedule(static) if (wanted > 1)") \
+  for (Size item = 0; item < items; item++) __VA_ARGS__;                          \
   return 0;
-}
 
-int ghost_backward_rows(const Ghost *job, int threads) {
-  const Size items = job->groups * (job->channels / job->shared);
-  threads = useful_threads(floats_of(job), threads);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-  for (Size item = 0; item < items; item++) backward_rows(job, item);
-  return 0;
-}
+int ghost_forward_rows(const Ghost *job, int threads) { FOR_ITEMS(job, threads, forward_rows(job, item)) }
+
+int ghost_backward_rows(const Ghost *job, int threads) { FOR_ITEMS(job, threads, backward_rows(job, item)) }
 
 /* ---- channels of a position are contiguous: (N, positions, C), torch's channels-last ---- */
 
@@ -175,8 +170,8 @@ static void forward_columns(const Ghost *job, Size group, Size from, Size channe
   const Size stride = job->channels, sets = stride / job->shared;
   const Size start = job->bounds[group] * job->positions, rows = job->bounds[group + 1] * job->positions - start;
   const float *x = job->x + start * stride + from;
-  float *y = job->y + start * stride + from, *mean = job->mean + group * stride + from;
-  float *var = job->var + group * stride + from;
+  float *y = job->y + start * stride + from;
+  float *mean = job->mean + group * stride + from, *var = job->var + group * stride + from;
   const Columns own = columns_at(memory, channels, 0);
   moments_of_columns(x, rows, stride, channels, own);
 #pragma omp simd
@@ -299,14 +294,15 @@ static void backward_columns(const Ghost *job, Size group, Size from, Size chann
   }
 }
 
-/* Calls one of both for all groups, with memory of a number of bytes for each channel. */
+/* Does something for all groups, with memory of a number of bytes for each channel. */
 #define FOR_GROUPS(job, threads, bytes, ...)                                                              \
   const int wanted = useful_threads(floats_of(job), threads);                                             \
   const Size width = channels_at_once((job)->channels, (job)->shared, (job)->groups, wanted);              \
   const Size parts = ((job)->channels + width - 1) / width;                                               \
   const int streamed = parts == 1 && is_streamed(floats_of(job), STREAM_BLOCK);                           \
   const size_t own = ((bytes) * (size_t)width + 7) / 8 * 8;                                               \
-  const size_t each = own + (streamed ? sizeof(float) * (size_t)(rows_of_block(width) * width + 1) / 8 * 8 : 0); \
+  const size_t block_floats = streamed ? (size_t)block_of((job)->channels) : 0;                           \
+  const size_t each = own + sizeof(float) * ((block_floats + 1) / 2 * 2);                                 \
   char *memory = malloc(each * (size_t)wanted);                                                           \
   if (!memory) return 1;                                                                                  \
   _Pragma("omp parallel num_threads(wanted) if (wanted > 1)") {                                           \
