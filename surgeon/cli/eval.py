@@ -146,7 +146,7 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
         facts += [("segmentation", size_text(result.masks)), ("void", void_text(result.masks))]
     tell_measured(result, result.model, [result.preprocessing], *facts)
     if other_precision:
-        output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
+        output.note(f"computed in {result.precision.value}: lower precision is not faster on a CPU")
     output.show(_table(result))
     samples = f"{result.preprocessing.medium.noun}s"
     speed = f"{result.images_per_second:.0f} {samples}/s on {result.device}"

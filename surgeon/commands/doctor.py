@@ -201,7 +201,7 @@ def _kernels() -> Iterator[Finding]:
         yield Finding(name="compiled kernels", value="installed and usable")
     else:
         advice = "Remove surgeon/layers/native/_kernels* from the installation, and please report it."
-        yield Finding(name="compiled kernels", state=Severity.BROKEN, value="they compute other values", advice=advice)
+        yield Finding(name="compiled kernels", state=Severity.BROKEN, value="they give wrong results", advice=advice)
 
 
 def _memory() -> Iterator[Finding]:
@@ -268,10 +268,10 @@ def _prediction() -> Iterator[Finding]:
         predicted = int(open_model("digits-resnet8").model(images[:1]).argmax())
     expected = int(labels[0])
     if predicted == expected:
-        yield Finding(name="self-test", value=f"the bundled network sees the {expected} in a digit")
+        yield Finding(name="self-test", value=f"the bundled network recognises a {expected}")
     else:
         advice = "The installation is damaged: install surgeon again."
-        value = f"the bundled network sees a {predicted} in the digit {expected}"
+        value = f"the bundled network takes a {expected} for a {predicted}"
         yield Finding(name="self-test", state=Severity.BROKEN, value=value, advice=advice)
 
 

@@ -38,12 +38,12 @@ def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = Fal
         force: Store it all the same.
     """
     if gain is None:
-        return Decision(False, "Nothing is stored: the original network is the choice.")
+        return Decision(False, "Nothing is stored: the original network is best.")
     measured = f"{label(gain.metric)} {gain_text(gain)}".removesuffix(", not significant")
     if is_beyond_noise(gain, tried):
         return Decision(True, f"{setting} is stored: its gain is significant, {measured}.")
     if gain.better:
-        why = f"the best of {tried} values may have its gain by chance on the images it was chosen on"
+        why = f"the best of {tried} values may owe its gain to chance on the images it was chosen on"
         of_the_best = gain_text(widened(gain, tried)).removesuffix(", not significant")
         measured = f"{label(gain.metric)} {of_the_best.replace('95%', f'95% for the best of {tried}')}"
     else:

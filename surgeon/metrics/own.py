@@ -79,8 +79,8 @@ def _checked(score: ScoreFunction, answer: Any, target: Any, samples: int) -> li
     except Exception as error:  # somebody else's code raises anything
         reason = next(iter(str(error).strip().splitlines()), "no message").rstrip(".")
         raise SurgeonError(
-            f"score= fails: {type(error).__name__}: {reason}.",
-            "It gets what the network answers and the targets of a batch, both on the CPU.",
+            f"score= failed: {type(error).__name__}: {reason}.",
+            "It gets the network's output and the targets of a batch, both on the CPU.",
         ) from error
     try:
         given = torch.as_tensor(found)
@@ -116,7 +116,7 @@ def _mean(images: ImageScores) -> float:
 
 OWN_METRIC = Metric(
     name=OWN,
-    summary="The mean of a score of one's own.",
+    summary="The mean of a custom score.",
     paper="",
     config=Options,
     higher_is_better=True,

@@ -205,7 +205,7 @@ def _why_none(found: Sequence[Agreement | None]) -> str:
         (one for one in found if one is not None), key=lambda one: min(one.layers.values(), default=-1.0), default=None
     )
     if best is None or (best.worst is None and best.finite):
-        return "neither the order in the file nor the numbers in its names tell which is which"
+        return "neither the order in the file nor the numbers in its names show which is which"
     if not best.finite:
         return "outputs are not finite"
     return (
@@ -217,7 +217,8 @@ def _why_none(found: Sequence[Agreement | None]) -> str:
 def _note(names: dict[str, str]) -> str:
     changed = [f"{old} → {new}" for old, new in names.items() if old != new]
     return (
-        f"matched {count(len(names), 'layer')} by order and shape: {listing(changed, limit=3) or 'all had their names'}"
+        f"matched {count(len(names), 'layer')} by order and shape: "
+        f"{listing(changed, limit=3) or 'under their own names'}"
     )
 
 

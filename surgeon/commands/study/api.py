@@ -42,7 +42,7 @@ def study(
         output: The folder of the study.
         jobs: How many runs at a time; by default as many as there are cores and memory for.
         ray: The address of a Ray cluster, `auto` or `local`, in place of processes of this machine.
-        overwrite: Train runs afresh that were begun with other settings.
+        overwrite: Train runs afresh that were started with other settings.
         data: Other images than the file names.
         weights: Other weights than the file names.
 

@@ -58,7 +58,7 @@ def _choice(axis: str, metric: str, original: Setting, chosen: Setting) -> str:
     where = f" on {held_out.images:,} held-out images" if held_out is not None else ""
     sentence = f"{chosen.name} gives {label(metric)} {after}{where}, the original {before}: {gain_text(gain)}"
     worse = not gain.within_noise and not gain.better
-    return f"{sentence}. The choice did not hold up: keep the original." if worse else f"{sentence}."
+    return f"{sentence}. The gain was not confirmed: keep the original." if worse else f"{sentence}."
 
 
 def _learning(metric: str, learned: Learned, setting: Setting) -> str:
