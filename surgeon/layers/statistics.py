@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surgeon.core.private import suggest_memory_format
-from surgeon.layers import native
+from surgeon.layers import kernels, native
 from surgeon.layers.differentiation import differentiable_gradients
 
 
@@ -128,7 +128,7 @@ class GroupwiseBatchNorm(torch.autograd.Function):
         eps: float,
         channel_groups: int,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        done = native.ghost_forward(x, weight, bias, bounds, eps, channel_groups)
+        done = kernels.ghost_forward(x, weight, bias, bounds, eps, channel_groups)
         if done is None:
             if channel_groups != x.shape[1]:
                 raise MemoryError("There is no memory left for the statistics of groups of channels.")
@@ -145,7 +145,7 @@ class GroupwiseBatchNorm(torch.autograd.Function):
         gradients: tuple[Tensor | None, ...] | None = None
         twice = torch.is_grad_enabled()
         if not twice:
-            gradients = native.ghost_backward(grad, x, weight, ctx.bounds, mean, inverse_std)
+            gradients = kernels.ghost_backward(grad, x, weight, ctx.bounds, mean, inverse_std)
         if gradients is None and (twice or ctx.channel_groups != x.shape[1]):
             gradients = differentiable_gradients(
                 lambda x, weight, bias: _by_torch(x, weight, bias, ctx.bounds, ctx.eps, ctx.channel_groups)[0],
@@ -243,7 +243,7 @@ def normalise_groups(
             ones, zeros = (torch.full((x.shape[1],), value, dtype=torch.float32, device=x.device) for value in (1, 0))
             weight, bias = ones if weight is None else wide(weight), zeros if bias is None else wide(bias)
     else:
-        by_torch = by_torch or not native.takes_groups(_dense(x), *_contiguous(weight, bias))
+        by_torch = by_torch or not kernels.takes_groups(_dense(x), *_contiguous(weight, bias))
     if by_torch:
         return _by_torch(x, weight, bias, bounds, eps, channel_groups)
     y, *groups = GroupwiseBatchNorm.apply(_dense(x), *_contiguous(weight, bias), bounds, eps, channel_groups)
