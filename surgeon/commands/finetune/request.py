@@ -74,7 +74,7 @@ def begun_with(folder: Path) -> SettledRecipe:
         raise SurgeonError(f"{path} is not the recipe of a run: it leaves {keys} open.") from None
 
 
-def goes_on_with(folder: Path, recipe: Recipe) -> SettledRecipe:
+def resumed_recipe(folder: Path, recipe: Recipe) -> SettledRecipe:
     """The recipe of the run in a folder, but for what an unfinished run may go on with another value of."""
     asked = {key: getattr(recipe, key) for key in MAY_CHANGE}
     return begun_with(folder).model_copy(update={key: value for key, value in asked.items() if value is not None})

@@ -10,8 +10,8 @@ from surgeon.studies.file import load_study
 from surgeon.studies.tasks import Task
 
 
-class _Nobody:
-    """Watches and says nothing."""
+class _Silent:
+    """Ignores all events."""
 
     def began(self, task: Task) -> None:
         pass
@@ -52,4 +52,4 @@ def study(
     """
     given = {"data": data, "weights": weights}
     definition = load_study(Path(file), {key: str(value) for key, value in given.items() if value is not None})
-    return run_study(definition, StudyRequest(Path(output), jobs, ray, overwrite), _Nobody())
+    return run_study(definition, StudyRequest(Path(output), jobs, ray, overwrite), _Silent())
