@@ -4,7 +4,8 @@ Without a command, of the sweep below. The README's picture was recorded in a fo
 
 python docs/figures/terminal.py docs/images/sweep.svg
 python docs/figures/terminal.py docs/images/recalibrate.svg 'surgeon recalibrate cifar-resnet20
-    --weights resnet20-12fca82f.th --data cifar10-c --where corruption=contrast --where severity=5 --confirm -o out/adapted'
+    --weights resnet20-12fca82f.th --data cifar10-c --where corruption=contrast --where severity=5
+    --confirm -o out/adapted'
 """
 
 from __future__ import annotations
