@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 NEEDED_SPACE = 10**9
+FOR_DEVELOPMENT = ("docs", "dev")  # extras of this list are not for users
 LIBRARIES = ("torch", "torchvision", "timm", "huggingface_hub", "datasets", "accelerate")
 
 
@@ -108,9 +109,10 @@ def _extras() -> Iterator[Finding]:
         extras = metadata(DISTRIBUTION).get_all("Provides-Extra") or []
     except PackageNotFoundError:
         return
+    extras = [extra for extra in extras if extra not in FOR_DEVELOPMENT]
     there = [extra for extra in extras if not any(map(_unmet, _needs(extra)))]
     others = [extra for extra in extras if extra not in there]
-    advice = f"If you want them: pip install '{DISTRIBUTION}[{','.join(others)}]'" if others else ""
+    advice = f"To add them: pip install '{DISTRIBUTION}[{','.join(others)}]'" if others else ""
     value = f"{listing(there) or 'none'} installed" + (f"; without {listing(others)}" if others else "")
     yield Finding(name="extras", value=value, advice=advice)
 

@@ -111,14 +111,14 @@ from surgeon.training import loop
 from surgeon.cli.app import main
 
 loop.SECONDS_BETWEEN_SAVES = 0.0
-tell = loop.Trainer._tell
+tell = loop.Trainer._report_step
 
 def tell_and_stop(trainer, loss):
     tell(trainer, loss)
     if trainer.step == {step}:
         os.kill(os.getpid(), signal.{signal})
 
-loop.Trainer._tell = tell_and_stop
+loop.Trainer._report_step = tell_and_stop
 main()
 """
 
