@@ -72,8 +72,10 @@ def test_what_is_missing_or_too_old_is_told_with_the_command(monkeypatch: pytest
 
 
 def test_extras_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "requires", lambda _: ["nope; extra == 'export'", "nope; extra == 'dev'", "jinja2; extra == 'track'"])
-    monkeypatch.setattr(doctor, "metadata", lambda _: type("M", (), {"get_all": lambda *_: ["track", "export", "dev"]})())
+    needs = ["nope; extra == 'export'", "nope; extra == 'dev'", "jinja2; extra == 'track'"]
+    extras = type("M", (), {"get_all": lambda *_: ["track", "export", "dev"]})
+    monkeypatch.setattr(doctor, "requires", lambda _: needs)
+    monkeypatch.setattr(doctor, "metadata", lambda _: extras())
     (finding,) = doctor._extras()
     assert finding.state == "ok"
     assert finding.value == "track installed; without export"
