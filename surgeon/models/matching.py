@@ -224,9 +224,10 @@ def _note(names: dict[str, str]) -> str:
 
 def _evidence(checked: int, norms: int, layers: Sequence[Layer]) -> str:
     if checked:
+        first = " (the first sees the images themselves)" if checked == norms - 1 else ""
         return (
             f"checked on random images: outputs are finite, and in {checked} of {count(norms, 'BatchNorm layer')} the "
-            "stored means agree with what reaches the layer"
+            f"stored means agree with what reaches the layer{first}"
         )
     numbers = Counter(layer.shapes for layer in layers)
     equals = sum(number for number in numbers.values() if number > 1)
