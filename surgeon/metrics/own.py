@@ -89,7 +89,7 @@ def _checked(score: ScoreFunction, answer: Any, target: Any, samples: int) -> li
         numbers = given.detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise SurgeonError(
-            f"score= gives a {type(found).__name__} that holds no numbers.", "Return one number per sample."
+            f"score= gives a {type(found).__name__}, not numbers.", "Return one number per sample."
         ) from error
     if numbers.shape != (samples,):
         shape = "x".join(map(str, numbers.shape)) or "a single number"
