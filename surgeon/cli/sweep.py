@@ -241,7 +241,18 @@ def sweep(
 
 
 def describe(result: Sweep, folder: Path | None) -> None:
-    """Tell people what a sweep has found."""
+    """Tell people what a sweep has found, and where it is kept."""
+    tell(result)
+    if result.checkpoint is not None and result.kept != result.best:
+        output.say("Pass --force to store it anyway.")
+    if folder is not None:
+        tell_report(folder, "curves.png")
+    else:
+        output.say("Pass -o DIR to keep a report, and to be able to resume.")
+
+
+def tell(result: Sweep) -> None:
+    """What a sweep has found."""
     from surgeon.report.curves import sweep_in_terminal
 
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
@@ -279,12 +290,6 @@ def describe(result: Sweep, folder: Path | None) -> None:
         f"{result.image_forwards:,} predictions of {count(seen, 'image')} in {result.seconds:.1f} s on {result.device}"
     )
     output.say(f"[dim]{work} ({result.method.value})[/]")
-    if folder is not None:
-        tell_report(folder, "curves.png")
-    else:
-        output.say("Pass -o DIR to keep a report, and to be able to resume.")
     if result.checkpoint is not None:
         output.say(f"• {escape(result.decision)}")
-        if result.kept != result.best:
-            output.say("  Pass --force to store it anyway.")
         output.say(f"Checkpoint ({result.kept}): {escape(result.checkpoint)}")
