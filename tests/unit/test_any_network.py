@@ -221,7 +221,7 @@ def test_a_setting_whose_scores_are_not_numbers_loses() -> None:
     [
         (lambda output, target: output.mean(), "gives a single number for 16 samples"),  # noqa: ARG005
         (lambda output, target: output, "numbers of the shape 16x3 for 16 samples"),  # noqa: ARG005
-        (lambda output, target: output.nothing, "score= fails: AttributeError"),  # noqa: ARG005
+        (lambda output, target: output.nothing, "score= failed: AttributeError"),  # noqa: ARG005
         (lambda output, target: "good", "gives a str, not numbers"),  # noqa: ARG005
         (lambda output, target: None, "gives a NoneType, not numbers"),  # noqa: ARG005
         (lambda output, target: output[:, 0] + 1j, "gives a Tensor, not numbers"),  # noqa: ARG005
