@@ -42,8 +42,9 @@ SCRIPTS = (
     "mixing_speed",
     "corruptions_speed",
     "memory",
+    "scale",
 )
-IN_FAST = ("startup", "training_cost", "lambda_cost", "recalibrate_cost")
+IN_FAST = ("startup", "training_cost", "lambda_cost", "recalibrate_cost", "scale")
 
 
 def conditions() -> dict[str, object]:

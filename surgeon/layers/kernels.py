@@ -1,4 +1,4 @@
-"""Which kernels compute a layer: those of `native` on the CPU.
+"""Which kernels compute a layer: those of `native` on the CPU, those of `triton` on CUDA.
 
 Each function answers None wherever no kernel applies, and the caller computes the same with torch.
 """
@@ -9,8 +9,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from surgeon.layers import native
+from surgeon.layers import native, triton
 from surgeon.layers.native import Activation, Groups, Noise
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Whether Triton's kernels are asked."""
+    return x.is_cuda
 
 
 def example_weighted(
@@ -26,12 +31,13 @@ def example_weighted(
     activation: Activation = Activation(),  # noqa: B008
 ) -> Tensor | None:
     """(N, C, ...) normalised by running moments and each example's own, and an activation."""
-    return native.example_weighted(x, mean, var, weight, bias, alpha, eps, noise=noise, activation=activation)
+    compute = triton.example_weighted if on_gpu(x) else native.example_weighted
+    return compute(x, mean, var, weight, bias, alpha, eps, noise=noise, activation=activation)
 
 
 def takes_groups(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     """Whether `ghost_forward` applies, in an operation that brings its own gradients."""
-    return native.takes_groups(x, weight, bias)
+    return (triton.takes_groups if on_gpu(x) else native.takes_groups)(x, weight, bias)
 
 
 def ghost_forward(
@@ -43,7 +49,8 @@ def ghost_forward(
     channel_groups: int | None = None,
 ) -> Groups | None:
     """Each group of examples, and of channels, normalised by itself."""
-    return native.ghost_forward(x, weight, bias, bounds, eps, channel_groups)
+    compute = triton.ghost_forward if on_gpu(x) else native.ghost_forward
+    return compute(x, weight, bias, bounds, eps, channel_groups)
 
 
 def ghost_backward(
@@ -55,7 +62,8 @@ def ghost_backward(
     inverse: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Gradients of `ghost_forward` for input, weight and bias."""
-    return native.ghost_backward(grad, x, weight, bounds, centre, inverse)
+    compute = triton.ghost_backward if on_gpu(x) else native.ghost_backward
+    return compute(grad, x, weight, bounds, centre, inverse)
 
 
 def updated_running(
@@ -65,6 +73,7 @@ def updated_running(
     running_mean: Tensor,
     running_var: Tensor,
     factor: float,
-) -> Sequence[Tensor] | Tensor | None:
+) -> Tensor | None:
     """Running moments moved by `factor` towards the moments of all groups, (G, C) each, together."""
-    return native.updated_running(mean, var, bounds, running_mean, running_var, factor)
+    compute = triton.updated_running if on_gpu(mean) else native.updated_running
+    return compute(mean, var, bounds, running_mean, running_var, factor)

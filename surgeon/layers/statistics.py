@@ -114,8 +114,7 @@ class GroupwiseBatchNorm(torch.autograd.Function):
     """BatchNorm over each group of examples on its own, by our kernel or group by group by torch's.
 
     Either way every group is written straight into its place in one output. Takes what is contiguous or channels-last
-    alone: from other layouts, torch's kernel does not write the statistics into the place that it is given. Groups of
-    channels are our kernel's only.
+    alone: from other layouts, torch's kernel does not write the statistics into the place that it is given.
     """
 
     @staticmethod
@@ -130,9 +129,12 @@ class GroupwiseBatchNorm(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         done = kernels.ghost_forward(x, weight, bias, bounds, eps, channel_groups)
         if done is None:
-            if channel_groups != x.shape[1]:
-                raise MemoryError("There is no memory left for the statistics of groups of channels.")
-            done = _forward_by_group(x, weight, bias, bounds, eps)
+            whole = channel_groups == x.shape[1]
+            done = (
+                _forward_by_group(x, weight, bias, bounds, eps)
+                if whole
+                else _forward_by_torch(x, weight, bias, bounds, eps, channel_groups)
+            )
         ctx.save_for_backward(x, weight, bias, done.centre, done.inverse)
         ctx.bounds, ctx.eps, ctx.channel_groups = bounds, eps, channel_groups
         ctx.mark_non_differentiable(done.mean, done.var)
@@ -200,6 +202,20 @@ def _forward_by_group(
         )  # fmt: skip
     var = (inverse_std.pow(-2) - eps).clamp_(min=0)
     return native.Groups(y, mean, var, mean.clone(), inverse_std)
+
+
+def _forward_by_torch(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    bounds: list[tuple[int, int]],
+    eps: float,
+    channel_groups: int,
+) -> native.Groups:
+    """For groups of channels, where the kernel that was expected to apply has failed."""
+    y, groups = _by_torch(x, weight, bias, bounds, eps, channel_groups)
+    centre, var = (t[:, :: x.shape[1] // channel_groups] for t in share_within_groups(groups, channel_groups))
+    return native.Groups(y, *groups, centre, torch.rsqrt(var + eps))
 
 
 def _backward_by_group(

@@ -24,15 +24,17 @@ from tests.cli.running import done
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
-HELPERS = {"timing", "real_data", "shift_tables", "gate", "ledger", "verdicts"}
+HELPERS = {"timing", "real_data", "shift_tables", "gate", "ledger", "verdicts", "resident"}
 LARGE = {
     "norm_layers": "norm_overhead measures whole networks",
+    "gpu": "needs a GPU",
     "timm_models": "a longer study",
     "interval_coverage": "a longer study",
     "race_regret": "a longer study",
     "shift_study": "a longer study",
     "instance_aware": "a longer study",
     "cifar_alpha": "needs its arguments",
+    "large_run": "computes, and measures nothing",
     "robustness_cost": "needs its arguments",
 }
 """What `make bench` leaves out."""
@@ -233,6 +235,34 @@ def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert "peak resident memory" in ran(module, capsys)
 
 
+def test_scale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("scale", monkeypatch, SIZES=(300, 600), BATCH=64)
+
+    def cost(run: Callable[[], object]) -> tuple[float, float]:
+        run()
+        return 1.0, 1.0
+
+    monkeypatch.setattr(module, "cost", cost)
+    threads = torch.get_num_threads()
+    try:
+        printed = ran(module, capsys)
+    finally:
+        torch.set_num_threads(threads)
+    assert "a sample among 600 against one among 300" in printed
+    assert "0.50x  (at most 1.30x: ok)" in printed
+    assert "journal on the disk" in printed
+
+
+def test_large_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("large_run", monkeypatch)
+    given = {"images": 3_600_000, "values": 2, "rate": 1000, "score": 0, "decode": 0.001, "devices": 2}
+    options = [f"--{name}={value}" for name, value in given.items()]
+    monkeypatch.setattr(sys, "argv", ["large_run.py", *options])
+    printed = ran(module, capsys)
+    assert "| evaluation, 3,600,000 images | 30 min |" in printed
+    assert "| sweep of 2 values, grid | 60 min |" in printed
+
+
 def test_startup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     module = script("startup", monkeypatch)
     monkeypatch.chdir(tmp_path)
@@ -276,6 +306,19 @@ def test_timm_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     assert "1 architectures, 10 checks that pass unconverted" in printed
     assert "and by design 3" in printed
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_gpu(there: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the CPU all of it runs; without a GPU it says so."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    small: dict[str, Any] = {"SIZE": 32, "BATCHES": (2,), "TRAINING_BATCH": 16, "ROUNDS": 1}
+    few: dict[str, Any] = {"NETWORKS": ("test_resnet",), "PRECISIONS": (torch.float32,), "COMPILED": ()}
+    module = script("gpu", monkeypatch, **(small | few | {"DEVICE": "cpu"} if there else {}))
+    assert module.main() == (0 if there else 2)
+    printed = capsys.readouterr().out
+    assert ("ghost:size=16, Triton" in printed) == there
+    assert ("There is no GPU" in printed) != there
 
 
 # --- together -------------------------------------------------------------------------------------------
