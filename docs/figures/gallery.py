@@ -30,7 +30,7 @@ REPORTS = {
         "sweep digits-resnet8 --data digits --split validation --confirm-split test --alpha 0:0.8:17 "
         "--metric cross-entropy --apply -o sweep",
     ],
-    "eval": ["eval digits-resnet8 --data digits --under gaussian-blur:severity=3 -o eval"],
+    "eval": ["eval digits-resnet8 --data digits --under contrast:severity=3 -o eval"],
     "shift": ["inspect digits-resnet8 --data dim -o shift"],
     "recalibrate": ["recalibrate digits-resnet8 --data dim --prior 64 --confirm --source digits -o recalibrate"],
     "robustness": [
