@@ -111,7 +111,7 @@ def scaled_cross_entropy() -> Figure:
         panel.plot(GRID, losses, color=colour, linewidth=1.6, label=name)
         panel.plot(1, as_it_is, "o", color=colour)
         panel.plot(GRID[best], losses[best], "*", color=colour, markersize=11)
-        panel.annotate(f"{as_it_is:.3f}", (1, as_it_is), (-6, -3), textcoords="offset points", ha="right", fontsize=8)
+        panel.annotate(f"{as_it_is:.3f}", (1, as_it_is), (7, -9), textcoords="offset points", fontsize=8)
         panel.annotate(
             f"{losses[best]:.3f} at T = {GRID[best]:.2f}", (GRID[best], losses[best]), (0, -15 if alpha else 9),
             textcoords="offset points", ha="center", fontsize=8,

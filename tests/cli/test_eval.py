@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 import surgeon
 from surgeon.data.digits import load_digits
+from surgeon.data.opening import open_data
 from surgeon.data.stratified import halves
 from surgeon.metrics import metrics, register
 from surgeon.report.wording import label
@@ -128,6 +132,21 @@ def test_a_report(tmp_path: Path) -> None:
     assert "already exists" in refusal("eval", "digits-resnet8", "--data", "digits", "-o", tmp_path / "run")
 
 
+def test_the_page_shows_the_images_of_the_surest_mistakes(tmp_path: Path) -> None:
+    """The pixels of the data set, in the order of the table: eleven digits are classified wrongly."""
+    done("eval", "digits-resnet8", "--data", "digits", "-o", tmp_path / "run")
+    mistakes = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["breakdown"]["mistakes"]
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    shown = re.findall(r'<img alt="([^"]*)"[^>]* src="data:image/png;base64,([^"]*)"', page)
+    assert [name for name, _ in shown] == [one["image"] for one in mistakes]
+    assert len(shown) == 11
+    digits = open_data("digits", "test")
+    for name, encoded in shown:
+        index = next(index for index in range(len(digits)) if digits.identity(index) == name)
+        drawn = np.asarray(Image.open(BytesIO(base64.b64decode(encoded))).convert("L"), dtype=int)
+        assert np.abs(drawn - np.asarray(digits.image(index).convert("L"), dtype=int)).max() <= 2
+
+
 def test_without_a_report_the_record_is_short() -> None:
     assert evaluation("digits-resnet8", "--data", "digits", "--limit", 20)["breakdown"] is None
 
@@ -156,7 +175,7 @@ def test_a_temperature_is_fitted_on_test_images_only_with_a_warning(tmp_path: Pa
         tmp_path / "run",
     )
     (warning,) = evaluation("digits-resnet8", *arguments)["warnings"]
-    assert "The test images choose" in warning
+    assert "Settings are chosen on test images" in warning
     assert warning in (tmp_path / "run" / "report.html").read_text("utf-8")
     assert warning in done("eval", "digits-resnet8", *arguments, "--overwrite").stderr
     assert evaluation("digits-resnet8", "--data", "digits", "--split", "test", "--limit", 60)["warnings"] == []
@@ -165,7 +184,7 @@ def test_a_temperature_is_fitted_on_test_images_only_with_a_warning(tmp_path: Pa
 def test_a_temperature_is_judged_on_the_half_that_was_held_back(folder: Path, tmp_path: Path) -> None:
     """Against the formula: fitted on one half of the images, its gain is that of the other half."""
     told = evaluation("digits-resnet8", "--data", folder, "--temperature", "-o", tmp_path / "run")
-    assert "half of its images choose and the other half is held out" in told["warnings"][0]
+    assert "chosen on half of its images, and the other half is held out" in told["warnings"][0]
     evaluation("digits-resnet8", "--data", folder, "--save-logits", tmp_path / "logits.safetensors")
     saved = load_file(tmp_path / "logits.safetensors")
     logits, labels = saved["logits"].double(), saved["labels"]
