@@ -22,6 +22,7 @@ SWEPT, CHOICE, KEPT = "What to sweep", "How to choose", "What to store"
 
 WHY_DROPPED = {
     "beaten": "the leader was better beyond doubt on the images so far",
+    "interpolated": "never computed, but estimated from the logits at other values",
     "thinned out": "not among the best so far, so not worth more images",
 }
 
@@ -242,6 +243,7 @@ def sweep(
 
 def describe(result: Sweep, folder: Path | None) -> None:
     """Tell people what a sweep has found."""
+    from surgeon.report import wording
     from surgeon.report.curves import sweep_in_terminal
 
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
@@ -277,8 +279,11 @@ def describe(result: Sweep, folder: Path | None) -> None:
         output.say(f"• Statistics are of {other}, whose labels were not looked at.")
     work = (
         f"{result.image_forwards:,} predictions of {count(seen, 'image')} in {result.seconds:.1f} s on {result.device}"
+        f"{wording.time_text(result.spent)}"
     )
     output.say(f"[dim]{work} ({result.method.value})[/]")
+    if (known := result.interpolation) is not None:
+        output.say(f"[dim]{wording.interpolation_text(known, result.axis)}[/]")
     if folder is not None:
         tell_report(folder, "curves.png")
     else:

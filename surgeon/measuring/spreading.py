@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
@@ -16,6 +17,8 @@ class Samples(Protocol):
     """Batches by number, to be gone through as often as needed; `bad` names the samples that were left out."""
 
     bad: list[str]
+    repeatable: bool
+    """Whether going through them again gives the same batches."""
 
     @property
     def batch_size(self) -> int: ...
@@ -67,7 +70,7 @@ class Share:
             number = sum(number < end for number in self._numbers)
             del self._numbers[:number]
             scored = compute(islice(self._stream, number), watch=told)
-            return Scored(scored.kept, self.source.bad[left_out:], scored.seconds)
+            return replace(scored, bad=self.source.bad[left_out:])
 
         first, *others = self.processes.gather(mine)
         for other in others:

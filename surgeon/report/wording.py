@@ -12,7 +12,7 @@ from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation
 
 if TYPE_CHECKING:
     from surgeon.models.origin import Preprocessing
-    from surgeon.results import FineTuning, Gain
+    from surgeon.results import FineTuning, Gain, Interpolation, Spent
     from surgeon.surgery.shift import Shift
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "difference",
     "figure",
     "gain_text",
+    "interpolation_text",
     "interval_text",
     "label",
     "left_out_text",
@@ -31,11 +32,32 @@ __all__ = [
     "short_gain_text",
     "short_names",
     "shown",
+    "time_text",
     "unit",
     "verdict",
 ]
 
-DROPPED = "dropped early: estimated from the images it saw"
+DROPPED = "dropped early: estimated from some of the images"
+
+
+LITTLE = 0.005
+"""A share of the time that is not worth naming."""
+
+
+def interpolation_text(known: Interpolation, axis: str) -> str:
+    """What a race went by, and how good it was where that was checked."""
+    computed, checked = (", ".join(f"{value:g}" for value in values) for values in (known.computed, known.checked))
+    return (
+        f"Interpolated between {axis} {computed} on the first {known.images:,} images; where that was checked "
+        f"({checked}, and the chosen value), at most {known.disagreement:.1%} of the predictions differed."
+    )
+
+
+def time_text(spent: Sequence[Spent]) -> str:
+    """Where the time went, in brackets; nothing if that is not known."""
+    total = sum(one.seconds for one in spent)
+    shares = [f"{one.seconds / total:.0%} {one.what}" for one in spent if total and one.seconds > LITTLE * total]
+    return f" ({', '.join(shares)})" if shares else ""
 
 
 def shown(metric_name: str) -> Presentation:
