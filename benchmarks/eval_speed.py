@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from real_data import CIFAR10, IMAGENET, LITE0, RESNET20, leave_unless_there
+from timing import figure
 
 MODEL, SPLIT, IMAGES, BATCH, WORKERS = "tf_efficientnet_lite0", "validation", 500, 32, 2
 ROUNDS, WANTED = 3, 2.5
@@ -116,13 +117,10 @@ def in_own_process(name: str) -> float:
 
 
 def against_bare() -> bool:
-    print(f"images/s of `surgeon eval`, decoding included, against the bare network, best of {ROUNDS}")
-    kept = True
-    for name in RATIOS:
-        ratio = in_own_process(name)
-        kept &= ratio >= OF_BARE
-        print(f"  {name:<24}{ratio:8.2f}  (at least {OF_BARE}: {'ok' if ratio >= OF_BARE else 'MISSED'})", flush=True)
-    return kept
+    title = f"images/s, decoding included, best of {ROUNDS}: shares of the bare network's on tensors in memory"
+    print(title)
+    kept = [figure(title, f"surgeon eval, {name}", in_own_process(name), at_least=OF_BARE) for name in RATIOS]
+    return all(kept)
 
 
 def against_timm() -> bool:
@@ -131,11 +129,11 @@ def against_timm() -> bool:
         for name in ALTERNATIVES:
             best[name] = max(best[name], in_own_process(name))
     ratio = best["surgeon eval"] / best["plain timm loop"]
-    print(f"{MODEL}, {IMAGES} ImageNet images, decoding included, best of {ROUNDS}")
+    title = f"{MODEL}, {IMAGES} ImageNet images, decoding included, best of {ROUNDS}: images/s"
+    print(title)
     for name, speed in best.items():
         print(f"  {name:<24}{speed:8.1f} images/s")
-    print(f"  ratio {ratio:.2f}x  (at least {WANTED}x: {'ok' if ratio >= WANTED else 'MISSED'})")
-    return ratio >= WANTED
+    return figure(title, "surgeon eval against a plain timm loop", ratio, at_least=WANTED)
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from timing import figure
 from timm.data import Mixup
 from torch import Tensor
 from torchvision.transforms import v2
@@ -65,12 +66,12 @@ def report(title: str, seconds: dict[str, float], count: int) -> bool:
     for name, value in seconds.items():
         theirs = "mixup" if name in AVERAGING or name.endswith(" mixup") else "cutmix"
         ratio = value / min(seconds[f"timm {theirs}"], seconds[f"torchvision {theirs}"])
-        line = f"  {name:<24}{count / value:12,.0f} images/s  {ratio:5.2f}x of {theirs}"
-        if " " not in name:
+        speed = f"{count / value:12,.0f} images/s "
+        if " " in name:
+            print(f"  {name:<34}{speed}{ratio:7.2f}x")
+        else:
             limit = 1.0 if name in ("mixup", "cutmix") else OTHERS
-            line += f"  (at most {limit:.2f}x: {'ok' if ratio <= limit else 'MISSED'})"
-            kept &= ratio <= limit
-        print(line)
+            kept &= figure(title, f"{name}, time of {theirs}", ratio, at_most=limit, before=speed)
     return kept
 
 

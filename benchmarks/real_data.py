@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from timing import skip
+
 FOLDER = Path(os.environ.get("SURGEON_DATA", Path(__file__).parents[2] / "shared" / "data"))
 LITE0 = FOLDER / "weights" / "tf_efficientnet_lite0.safetensors"
 RESNET20 = FOLDER / "weights" / "resnet20-12fca82f.th"
@@ -16,5 +18,5 @@ CIFAR10 = FOLDER / "cifar10"
 def leave_unless_there() -> None:
     """End a benchmark, and say so, where there is nothing to measure on."""
     if not FOLDER.is_dir():
-        print(f"skipped: there are no real weights and images in {FOLDER} (set SURGEON_DATA)")
+        skip("there are no real weights and images (set SURGEON_DATA)")
         sys.exit(0)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 from real_data import CIFAR10, RESNET20, leave_unless_there
+from timing import figure
 
 import surgeon
 from surgeon.checkpoint import open_model
@@ -45,10 +46,11 @@ def report_sweeps(metric: str) -> bool:
     for method in Method:
         found[method] = sweep(method, metric)
         one = min(one, evaluation_seconds(IMAGES))
-    print(f"{MODEL}, {IMAGES} CIFAR-10 images, {VALUES} values of alpha by {metric}; one evaluation: {one:.2f} s")
+    title = f"{MODEL}, {IMAGES} CIFAR-10 images, {VALUES} values of alpha by {metric}"
+    print(f"{title}; one evaluation: {one:.2f} s")
     kept = True
     for method, limit in MOST.items():
-        kept &= verdict(f"{method.value}, evaluations", found[method].seconds / one, limit)
+        kept &= figure(title, f"{method.value}, evaluations", found[method].seconds / one, at_most=limit)
         print(f"    {found[method].image_forwards / IMAGES:.2f} passes{time_text(found[method].spent)}")
     return kept & choices_agree(metric, found[Method.RACE].chosen, found[Method.GRID].chosen)
 
@@ -76,13 +78,9 @@ def report_views() -> bool:
     one = evaluation_seconds(IMAGES) / IMAGES
     many = evaluation_seconds(IMAGES_WITH_VIEWS, "cifar-flip-crop") / IMAGES_WITH_VIEWS
     one = min(one, evaluation_seconds(IMAGES) / IMAGES)
-    print(f"cifar-flip-crop, {VIEWS} views; one view of an image: {1000 * one:.2f} ms")
-    return verdict("of as many single views", many / (VIEWS * one), MOST_OF_A_VIEW)
-
-
-def verdict(name: str, ratio: float, limit: float) -> bool:
-    print(f"  {name:<32}{ratio:7.2f}x  (at most {limit:.2f}x: {'ok' if ratio <= limit else 'MISSED'})")
-    return ratio <= limit
+    title = f"cifar-flip-crop, {VIEWS} views"
+    print(f"{title}; one view of an image: {1000 * one:.2f} ms")
+    return figure(title, "of as many single views", many / (VIEWS * one), at_most=MOST_OF_A_VIEW)
 
 
 def main() -> int:

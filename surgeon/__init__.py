@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from surgeon.core.readable import rendered_by
 from surgeon.core.versions import VERSION
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from surgeon.training.own_loop import attack, loss
 
 __version__ = VERSION
+
+rendered_by("surgeon.cli.printed")
 
 __all__ = [
     "CutMix",

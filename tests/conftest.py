@@ -1,7 +1,8 @@
 """Prints how many of the architectures with BatchNorm passed (here, because xdist's controller reads only this).
 
 In a CI, hypothesis tries the same examples every time: a change is judged by what it changes. A shell lets what it
-runs in the background, and all that starts from there, ignore Ctrl-C: here tests press it.
+runs in the background, and all that starts from there, ignore Ctrl-C: here tests press it. Without a GPU, kernels of
+Triton are interpreted, which Triton wants to know before it is first imported.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import os
 import signal
 
 import pytest
+import torch
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

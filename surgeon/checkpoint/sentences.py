@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from surgeon.core.errors import count, listing
-from surgeon.core.presentation import NOT_FINITE
 from surgeon.metrics import presentation_of
 from surgeon.models.facts import Figures, Gain, Images
 from surgeon.models.history import (
@@ -121,7 +119,7 @@ def _choice(step: Swept) -> str:
         return "No value beats the original network, which is kept."
     before, after = (_figure(step.metric, one.reported.values.get(step.metric)) for one in (original, best))
     where = " on the held-out images" if step.held_out else ""
-    measured = f"{step.best}: {step.metric} {before} to {after}{where}, {_gain(gain)}."
+    measured = f"{step.best}: {step.metric} {before} to {after}{where}, gain {_gain(gain)}."
     if not step.stored:
         return f"{measured} The original is kept."
     return f"{measured} It was stored because of --force." if step.forced else f"{measured} It was stored."
@@ -131,7 +129,7 @@ def _temperature(step: TemperatureFitted) -> str:
     held_out = f", {step.held_out:,} more held out" if step.held_out else ""
     sentences = [f"Temperature {step.temperature:.4f} fitted on {_images(step.fitted_on)}{held_out}."]
     if step.gain is not None:
-        sentences.append(f"{step.gain.metric.capitalize()} {_gain(step.gain)}.")
+        sentences.append(f"Gain in {step.gain.metric}: {_gain(step.gain)}.")
     if step.stored:
         sentences.append("It was stored because of --force." if step.forced else "It was stored.")
     else:
@@ -157,7 +155,7 @@ def _merged(step: Merged) -> str:
         )
     if step.measured_on is not None:
         gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.gains)
-        sentences.append(f"Against the average of two passes on {_images(step.measured_on)}: {gains}.")
+        sentences.append(f"Gains over the average of two passes on {_images(step.measured_on)}: {gains}.")
     return " ".join([*sentences, *step.notes])
 
 
@@ -176,10 +174,10 @@ def _recalibrated(step: Recalibrated) -> str:
         sentences.append(f"{step.changed_predictions:.1%} of the predicted classes changed.")
     if step.measured_on is not None:
         gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.gains)
-        sentences.append(f"On {_images(step.measured_on)} that took no part: {gains}.")
+        sentences.append(f"Gains on {_images(step.measured_on)} that took no part: {gains}.")
     if step.source is not None:
         gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.source_gains)
-        sentences.append(f"On the original domain, {_images(step.source)}: {gains}.")
+        sentences.append(f"Gains on the original domain, {_images(step.source)}: {gains}.")
     return " ".join([*sentences, *step.warnings])
 
 
@@ -207,7 +205,7 @@ def _averaged(step: Averaged) -> str:
         )
     if step.measured_on is not None and step.figures is not None:
         gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.gains)
-        over = f" Over the best member: {gains}." if gains else ""
+        over = f" Gains over the best member: {gains}." if gains else ""
         sentences.append(f"{_score(step.figures, 'image')} of {step.measured_on.data.name}, split "
                          f"{step.measured_on.split}.{over}")  # fmt: skip
     return " ".join([*sentences, *step.warnings])
@@ -238,12 +236,5 @@ def _figure(metric: str, value: float | None) -> str:
 
 
 def _gain(gain: Gain) -> str:
-    """`+0.26 points (95%: -0.10 to +0.62), not significant`."""
-    shown = presentation_of(gain.metric)
-    if not math.isfinite(gain.difference):
-        return NOT_FINITE
-    interval = "unbounded"
-    if math.isfinite(gain.low) and math.isfinite(gain.high):
-        interval = f"{shown.difference(gain.low)} to {shown.difference(gain.high)}"
-    noise = ", not significant" if gain.within_noise else ""
-    return f"{shown.difference(gain.difference)}{shown.difference_suffix} (95%: {interval}){noise}"
+    """`+0.26 points (95%: -0.10 to +0.62), not significant`; positive is better."""
+    return presentation_of(gain.metric).improvement(gain.improvement)

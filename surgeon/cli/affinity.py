@@ -52,10 +52,11 @@ def affinity(
     loaded = opening.open(model)
     with output.progress_bar("images/s") as bar:
         result = run_affinity(loaded, request, augment or (), seed, bar)
-    return Answer(result, partial(_describe, result))
+    return Answer(result, partial(tell, result))
 
 
-def _describe(result: Affinity) -> None:
+def tell(result: Affinity) -> None:
+    """What people are told."""
     clean = f"{result.clean_accuracy:.2%} of {count(result.images, 'clean image')}"
     tell_measured(result, result.model, [result.preprocessing], ("accuracy", clean))
     for name, reason in result.left_out.items():

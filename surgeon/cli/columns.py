@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.report.wording import figure
+from surgeon.cli import output
+from surgeon.core.errors import count
+from surgeon.report.wording import arrow, figure, headed
 from surgeon.report.wording import shown as presentation
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def shown(metric: str, narrow: bool) -> list[str]:
 
 
 def heading(metric: str, narrow: bool = False) -> str:
-    words = presentation(metric).heading
+    words = headed(metric)
     return textwrap.fill(words, _NARROW, break_long_words=False) if narrow else words
 
 
@@ -49,7 +51,8 @@ def add_figures(table: Table, names: Sequence[str], metric: str, narrow: bool, e
 
 
 def add_gain(table: Table, metric: str, narrow: bool) -> None:
-    table.add_column(f"gain in\n{heading(metric, narrow)}" if narrow else f"gain in {heading(metric)}")
+    words = presentation(metric).heading
+    table.add_column(f"gain in\n{textwrap.fill(words, _NARROW)}" if narrow else f"gain in {words}")
 
 
 def by_metric(records: Mapping[str, Metrics], title: str | None = None) -> Table:
@@ -62,3 +65,18 @@ def by_metric(records: Mapping[str, Metrics], title: str | None = None) -> Table
         table.add_row(escape(heading(name)), *(figure(name, record.value(name)) for record in records.values()))
     table.add_row("temperature", *(figure("temperature", record.temperature) for record in records.values()))
     return table
+
+
+def tell(figures: Metrics) -> None:
+    """One line for every metric."""
+    images = count(figures.images, "image")
+    if "score" in (figures.model_extra or {}):  # by a function of one's own, which is all there is then
+        output.say(f"score {figures.score:.4f} (95%: {figures.score_low:.4f} to {figures.score_high:.4f}) on {images}")
+        return
+    table = Table(title=images, title_justify="left")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name in every([figures]):
+        table.add_row(escape(f"{presentation(name).label} {arrow(name)}"), figure(name, figures.value(name)))
+    table.add_row("temperature (fitted)", figure("temperature", figures.temperature))
+    output.show(table)

@@ -106,6 +106,11 @@ def base_name(model: str) -> str:
     return re.sub(r"[^\w.-]+", "-", Path(model).resolve().name if Path(model).is_dir() else model).strip("-.")
 
 
+def tell(conversion: Conversion) -> None:
+    """What a conversion has done, or would do."""
+    describe(conversion, dry_run=conversion.output is None)
+
+
 def describe(conversion: Conversion, dry_run: bool) -> None:
     output.say(f"[bold]{escape(conversion.model)}[/] · weights: {escape(conversion.weights.origin)}")
     for (source, rewrite), number in conversion.changes().items():

@@ -16,6 +16,7 @@ from surgeon.cli.groups import InferenceImages
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError, count
 from surgeon.report.wording import figure, gain_text, short_gain_text, short_names
+from surgeon.report.wording import shown as presentation
 
 if TYPE_CHECKING:
     from surgeon.results import Ensemble
@@ -118,6 +119,13 @@ def ensemble(
 
 
 def _describe(result: Ensemble, folder: Path | None) -> None:
+    tell(result)
+    if folder is not None:
+        tell_report(folder, "ensemble.png")
+
+
+def tell(result: Ensemble) -> None:
+    """What averaging brought."""
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
     preprocessing = [member.preprocessing for member in result.members]
     tell_measured(result, f"{len(result.members)} members", preprocessing, ("views", views))
@@ -136,8 +144,6 @@ def _describe(result: Ensemble, folder: Path | None) -> None:
     output.say(
         f"[dim]{count(images, 'image')}, {result.merge.value} averaged, {result.seconds:.1f} s on {result.device}[/]"
     )
-    if folder is not None:
-        tell_report(folder, "ensemble.png")
     if result.checkpoint is not None:
         output.say(f"Checkpoint of the soup: {escape(result.checkpoint)}")
 
@@ -148,17 +154,19 @@ def _table_of_rows(result: Ensemble, shown: list[str], narrow: bool) -> Table:
     table.add_column("network", overflow="fold")
     table.add_column("passes", justify="right")
     columns.add_figures(table, shown, result.metric, narrow)
-    over_best = "over the\nbest member" if narrow else f"{columns.heading(result.metric)} over the best member"
+    words = f"gain in {presentation(result.metric).heading}"
+    over_best = f"{words}\nover the\nbest member" if narrow else f"{words} over the best member"
     table.add_column(over_best)
     for member in result.members:
         figures = (figure(name, member.metrics.value(name)) for name in shown)
-        table.add_row(escape(names[member.name]), "1", *figures, "best member" if member.name == result.best else "")
+        is_best = "best member" if member.name == result.best else ""
+        table.add_row(escape(names[member.name]), str(result.views), *figures, is_best)
     table.add_section()
     for one in result.combinations:
         figures = (figure(name, one.metrics.value(name)) for name in shown)
         gain = one.gain(result.metric)
         gain_shown = short_gain_text(gain) if narrow else gain_text(gain)
-        table.add_row(f"[bold]{one.name}[/]", str(one.passes), *figures, gain_shown)
+        table.add_row(f"[bold]{one.name}[/]", str(one.passes * result.views), *figures, gain_shown)
     return table
 
 

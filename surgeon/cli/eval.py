@@ -15,7 +15,7 @@ from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_
 from surgeon.cli.groups import InferenceImages, Opening
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
-from surgeon.report.wording import figure, gain_text, label
+from surgeon.report.wording import arrow, figure, gain_text, headed, label
 
 KEPT = "What to store"
 
@@ -138,6 +138,15 @@ def evaluate(
 
 
 def _describe(result: Evaluation, other_precision: bool, folder: Path | None) -> None:
+    tell(result)
+    if other_precision:
+        output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
+    if folder is not None:
+        tell_report(folder, "evaluation.png", *(["masks.png"] if result.masks is not None else []))
+
+
+def tell(result: Evaluation) -> None:
+    """What was measured."""
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
     facts = [("rewrites", result.rewrites), ("predicts by", result.prediction_by), ("views", views)]
     if result.masks is not None:
@@ -145,8 +154,6 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
 
         facts += [("segmentation", size_text(result.masks)), ("void", void_text(result.masks))]
     tell_measured(result, result.model, [result.preprocessing], *facts)
-    if other_precision:
-        output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
     output.show(_table(result))
     samples = f"{result.preprocessing.medium.noun}s"
     speed = f"{result.images_per_second:.0f} {samples}/s on {result.device}"
@@ -159,7 +166,7 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
         gains = {gain.metric: gain for gain in one.gains}
         first = figure(one.metrics.primary, one.metrics.value(one.metrics.primary))
         output.say(
-            f"Against one view ({first}, {one.metrics.cross_entropy:.4f}): {label(one.metrics.primary)} "
+            f"Gain over one view ({first}, {one.metrics.cross_entropy:.4f}): {label(one.metrics.primary)} "
             f"{gain_text(gains[one.metrics.primary])}; cross-entropy {gain_text(gains['cross-entropy'])}; "
             f"price: {result.views} views, {one.times_the_time:.1f}x the time"
         )
@@ -168,8 +175,6 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
     if result.checkpoint:
         output.say(escape(result.decision))
         output.say(f"Checkpoint: {escape(result.checkpoint)}")
-    if folder is not None:
-        tell_report(folder, "evaluation.png", *(["masks.png"] if result.masks is not None else []))
 
 
 def _describe_masks(masks: MaskBreakdown) -> None:
@@ -193,8 +198,8 @@ def _table_of_conditions(result: Evaluation) -> Table:
     table = Table(title="Under conditions", title_justify="left")
     table.add_column("condition")
     primary = result.metrics.primary
-    for heading in (label(primary), "cross-entropy", "ECE"):
-        table.add_column(heading, justify="right")
+    for name in (primary, "cross-entropy", "ece"):
+        table.add_column(headed(name), justify="right")
     table.add_column(f"{label(primary)} against clean images")
     for one in result.under:
         shown = (figure(name, one.metrics.value(name)) for name in (primary, "cross-entropy", "ece"))
@@ -213,7 +218,9 @@ def _table(result: Evaluation) -> Table:
         value, interval = figures.value(name), result.intervals.get(name)
         between = " to ".join(figure(name, edge) for edge in interval) if interval else ""
         table.add_row(
-            escape(f"{of_pixels if name != figures.primary else ''}{label(name)}"), figure(name, value), between
+            escape(f"{of_pixels if name != figures.primary else ''}{label(name)} {arrow(name)}"),
+            figure(name, value),
+            between,
         )
     table.add_row("temperature (fitted)", figure("temperature", figures.temperature), "")
     if figures.nan_images:

@@ -69,10 +69,11 @@ def export(
     loaded = opening.open(model)
     with output.working(f"Writing {path} and comparing it with the network…"):
         result = run_export(loaded, target, path, folding=fold, overwrite=overwrite, data=data, split=split)
-    return Answer(result, partial(_describe, result))
+    return Answer(result, partial(tell, result))
 
 
-def _describe(result: Export) -> None:
+def tell(result: Export) -> None:
+    """What people are told."""
     output.say(f"[bold]{escape(result.model)}[/] as {result.target}")
     for note in result.notes:
         output.note(note)

@@ -283,7 +283,14 @@ def _changes(texts: list[str]) -> dict[str, Any]:
 
 
 def describe(result: FineTuning, folder: Path) -> None:
-    """Tell people what came out."""
+    """Tell people what came out, and where it is."""
+    tell(result)
+    where, run = escape(result.checkpoint), escape(str(folder))
+    output.say(f"Checkpoint: {where}   report: {run}/report.html, result.json, curves.png")
+
+
+def tell(result: FineTuning) -> None:
+    """What came out."""
     from surgeon.report.training import rows_of
 
     output.say(f"  rewrites       {escape(result.rewrites) or 'none'}")
@@ -303,5 +310,3 @@ def describe(result: FineTuning, folder: Path) -> None:
     output.show(columns.by_metric(rows))
     if result.test is None:
         output.say(f"There are no test {samples}, and figures on the validation split flatter what was chosen on it.")
-    where, run = escape(result.checkpoint), escape(str(folder))
-    output.say(f"Checkpoint: {where}   report: {run}/report.html, result.json, curves.png")

@@ -103,6 +103,33 @@ def _of_data(
 def _describe(
     inspection: Inspection, weights: str, by: str | None, found: DataShift | None, folder: Path | None, every: bool
 ) -> None:
+    tell(inspection, weights, every=every)
+    if by:
+        output.say(f"Predicts by: {by}.")
+    if found is not None:
+        output.warn(found.warnings)
+        if found.shift is not None:
+            output.say(f"[bold]{escape(shift_sentence(found.shift))}[/]")
+        if folder is not None:
+            tell_report(folder, "shift.png")
+
+
+def tell_data_shift(found: DataShift) -> None:
+    """The same with what to beware of in the images."""
+    output.say(f"[bold]{escape(found.model)}[/] on {escape(found.data)}, split {escape(found.split)}")
+    output.warn(found.warnings)
+    if found.shift is not None:
+        tell_shift(found.shift)
+
+
+def tell_shift(shift: Shift) -> None:
+    """How far images are from the stored statistics."""
+    output.show(_shift_table(shift))
+    output.say(f"[bold]{escape(shift_sentence(shift))}[/]")
+
+
+def tell(inspection: Inspection, weights: str = "", *, every: bool = False) -> None:
+    """The normalisation layers of a network: by stage, or every one."""
     title = f"Normalisation layers of {escape(inspection.model)}"
     if every:
         output.show(_table(inspection, title))
@@ -117,14 +144,6 @@ def _describe(
     _say_totals(inspection, weights)
     if inspection.preprocessing is not None:
         output.say(f"Input: {escape(preprocessing_text(inspection.preprocessing))}.")
-    if by:
-        output.say(f"Predicts by: {by}.")
-    if found is not None:
-        output.warn(found.warnings)
-        if found.shift is not None:
-            output.say(f"[bold]{escape(shift_sentence(found.shift))}[/]")
-        if folder is not None:
-            tell_report(folder, "shift.png")
 
 
 def _table(inspection: Inspection, title: str) -> Table:
@@ -204,10 +223,8 @@ def _number(value: float | None) -> str:
 def _say_totals(inspection: Inspection, weights: str) -> None:
     kinds = ", ".join(f"{number} {kind}" for kind, number in inspection.kinds.items()) or "no normalisation layer"
     share = inspection.norm_parameters / max(inspection.parameters, 1)
-    output.say(
-        f"{kinds} · {inspection.norm_parameters:,} of {count(inspection.parameters, 'parameter')} ({share:.2%}) "
-        f"· weights: {escape(weights)}"
-    )
+    parameters = f"{inspection.norm_parameters:,} of {count(inspection.parameters, 'parameter')} ({share:.2%})"
+    output.say(f"{kinds} · {parameters}{f' · weights: {escape(weights)}' if weights else ''}")
     if inspection.unhealthy:
         output.say(f"[yellow]{count(inspection.unhealthy, 'layer')} with a remark on the statistics.[/]")
     open_paths = sum(bool(layer.norm_free_path) for layer in inspection.layers)

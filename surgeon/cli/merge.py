@@ -61,17 +61,18 @@ def merge(
     request = InferenceRequest(data=data, split=split, limit=limit) if data is not None else None
     with output.progress_bar("images/s") as bar:
         result = run_merging(loaded, share, folder, overwrite=overwrite, request=request, progress=bar)
-    return Answer(result, partial(_describe, result))
+    return Answer(result, partial(tell, result))
 
 
-def _describe(result: Merging) -> None:
+def tell(result: Merging) -> None:
+    """What people are told."""
     output.say(f"[bold]{escape(result.model)}[/]: {result.layers} layers merged at lambda {result.share:g}")
     if result.probability_shift is not None:
         output.say(f"  on random images  probabilities within {result.probability_shift:.2g} of two passes' average")
     if result.merged is not None and result.two_passes is not None:
         for gain in result.gains:
             before, after = (figure(gain.metric, m.value(gain.metric)) for m in (result.two_passes, result.merged))
-            output.say(f"  {gain.metric:<22}{before} by two passes, {after} merged: {gain_text(gain)}")
+            output.say(f"  {gain.metric:<22}{before} by two passes, {after} merged: gain {gain_text(gain)}")
     for note in result.notes:
         output.say(f"  [yellow]note[/]              {escape(note)}")
     output.say("  written to:")

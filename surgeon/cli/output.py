@@ -8,9 +8,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import StrEnum
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
@@ -43,9 +44,32 @@ class _Output(Console):
 people = _Output(stderr=True, highlight=False, soft_wrap=True, quiet=not is_first_process())
 
 
+class _Listener(NamedTuple):
+    """Who takes what is told in the place of the terminal, and the console that tables have to fit."""
+
+    take: Callable[[str | Table], None]
+    console: Console
+
+
+_listener: ContextVar[_Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def told_to(take: Callable[[str | Table], None], console: Console) -> Iterator[None]:
+    """Within this block, everything that is told goes to a function: lines with their markup, and tables."""
+    token = _listener.set(_Listener(take, console))
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
 def say(text: str) -> None:
     """A line for the person at the terminal."""
-    people.print(text)
+    if (listener := _listener.get()) is not None:
+        listener.take(text)
+    else:
+        people.print(text)
 
 
 def note(sentence: str) -> None:
@@ -61,19 +85,26 @@ def warn(sentences: Iterable[str]) -> None:
 
 def show(*tables: Table) -> Table:
     """A table that was asked for: data, on stdout. Of several, the first that the terminal is wide enough for."""
-    if not is_first_process():
+    listener = _listener.get()
+    if not is_first_process() and listener is None:
         return tables[-1]
-    console = _Output(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    width = None if sys.stdout.isatty() else PIPED_WIDTH
+    console = listener.console if listener is not None else _Output(highlight=False, width=width)
     unlimited = console.options.update_width(sys.maxsize)
     fitting = (table for table in tables if console.measure(table, options=unlimited).maximum <= console.width)
     shown = next(fitting, tables[-1])
     keep_words(shown, console)
-    console.print(shown)
+    if listener is not None:
+        listener.take(shown)
+    else:
+        console.print(shown)
     return shown
 
 
 def narrow() -> bool:
     """Whether what is shown goes to a terminal that has no room for many columns."""
+    if (listener := _listener.get()) is not None:
+        return listener.console.width < NARROW
     return sys.stdout.isatty() and people.width < NARROW
 
 
@@ -92,7 +123,10 @@ def emit_json(document: str) -> None:
 
 def emit_lines(lines: list[str]) -> None:
     """Plain data on stdout, one item a line."""
-    if is_first_process():
+    if (listener := _listener.get()) is not None:
+        for line in lines:
+            listener.take(escape(line))
+    elif is_first_process():
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
 

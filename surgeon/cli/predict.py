@@ -74,7 +74,7 @@ def predict(
     files = found_files(given, skip_missing=images.skip_bad, medium=loaded.medium)
     with output.progress_bar(f"{loaded.medium.noun}s/s") as bar:
         result = run_prediction(loaded, files, request, bar, top=top, csv_file=csv_file, folder=folder)
-    return Answer(result, partial(_describe, result))
+    return Answer(result, partial(tell, result))
 
 
 def _listed(paths: list[str]) -> list[str]:
@@ -91,7 +91,8 @@ def _listed(paths: list[str]) -> list[str]:
     return found
 
 
-def _describe(result: Prediction) -> None:
+def tell(result: Prediction) -> None:
+    """What people are told."""
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
     temperature = "" if result.temperature is None else f"{result.temperature:.4g}, as stored"
     names = {"checkpoint": "named by the checkpoint", "numbers": "not named: numbers of outputs"}

@@ -14,10 +14,11 @@ from surgeon.cli import options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
 from surgeon.cli.groups import InferenceImages, Opening
 from surgeon.core.atomic import check_destination
-from surgeon.core.errors import SurgeonError
+from surgeon.core.errors import SurgeonError, count
 
 if TYPE_CHECKING:
     from surgeon.results import Recalibration
+    from surgeon.surgery.recalibration import Reestimation
 
 LAYERS_SHOWN = 12
 ENTROPY = "Entropy minimisation (Tent)"
@@ -139,6 +140,25 @@ def _prior(text: str) -> float:
 
 
 def _describe(result: Recalibration, folder: Path | None) -> None:
+    tell(result)
+    if folder is None:
+        output.say("Pass -o DIR to keep the recalibrated network.")
+        return
+    output.say(f"Checkpoint: {escape(str(folder))}")
+    tell_report(folder / "report", *(["recalibration.png"] if result.layers else []))
+
+
+def tell_reestimation(result: Reestimation) -> None:
+    """What `surgeon.recalibrate` did."""
+    output.say(
+        f"The statistics of {count(len(result.layers), 'layer')} were estimated from {count(result.images, 'image')}, "
+        f"with a weight of {result.weight:.1%} (prior {result.prior:g} images)."
+    )
+    output.show(_table(result))
+
+
+def tell(result: Recalibration) -> None:
+    """What became of the statistics, and what that changes."""
     from surgeon.report.recalibration import in_sentences
 
     where = " and ".join(result.where)
@@ -150,14 +170,9 @@ def _describe(result: Recalibration, folder: Path | None) -> None:
     output.say(
         f"[dim]{result.seconds:.1f} s on {result.device}, {result.seconds_estimating:.1f} s of it to estimate[/]"
     )
-    if folder is None:
-        output.say("Pass -o DIR to keep the recalibrated network.")
-        return
-    output.say(f"Checkpoint: {escape(str(folder))}")
-    tell_report(folder / "report", *(["recalibration.png"] if result.layers else []))
 
 
-def _table(result: Recalibration) -> Table:
+def _table(result: Recalibration | Reestimation) -> Table:
     """The layers that moved most; all of them are in the report."""
     moved = sorted(result.layers, key=lambda layer: -layer.mean_shift)[:LAYERS_SHOWN]
     few = f"{len(moved)} of {len(result.layers)} layers, by depth" if len(moved) < len(result.layers) else "Layers"

@@ -77,6 +77,14 @@ def robustness(
 
 
 def describe(result: Robustness, folder: Path | None) -> None:
+    tell(result)
+    if folder is not None:
+        tell_report(folder, "robustness.png")
+    else:
+        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
+
+
+def tell(result: Robustness) -> None:
     """Tell people what was found."""
     from surgeon.report.robustness_text import in_sentences, names_of
 
@@ -92,10 +100,6 @@ def describe(result: Robustness, folder: Path | None) -> None:
     for sentence in in_sentences(result):
         output.say(f"• {escape(sentence)}")
     output.say(f"[dim]{result.images:,} images in {result.seconds:.1f} s on {result.device}[/]")
-    if folder is not None:
-        tell_report(folder, "robustness.png")
-    else:
-        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
 
 
 def _corruptions(result: Robustness, names: list[str]) -> Table:
@@ -135,7 +139,7 @@ def _conditions(result: Robustness, names: list[str]) -> Table:
 
 
 def _figures(result: Robustness, names: list[str]) -> Table:
-    from surgeon.report.robustness_text import against_text, label, value_text
+    from surgeon.report.robustness_text import against_text, headed, value_text
 
     table = Table(title="Figures, with 95% intervals over images", title_justify="left")
     for heading in ("figure", "network"):
@@ -143,7 +147,7 @@ def _figures(result: Robustness, names: list[str]) -> Table:
     table.add_column("value", justify="right")
     table.add_column("95% interval", justify="right")
     if len(names) > 1:
-        table.add_column(f"against {names[0]}")
+        table.add_column(f"gain over {names[0]}")
     for place, row in enumerate(result.networks[0].figures):
         for name, network in zip(names, result.networks, strict=True):
             one = network.figures[place]
@@ -151,5 +155,5 @@ def _figures(result: Robustness, names: list[str]) -> Table:
                 value_text(one.key, one.value),
                 f"{value_text(one.key, one.low)} to {value_text(one.key, one.high)}",
             ]
-            table.add_row(label(row.key), name, *cells, *([against_text(one)] if len(names) > 1 else []))
+            table.add_row(headed(row.key), name, *cells, *([against_text(one)] if len(names) > 1 else []))
     return table

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from surgeon.cli import output
 from surgeon.cli.frame import Answer, add_command, loading, tell_report
 from surgeon.core.errors import ExitCode, SurgeonError, count, listing
-from surgeon.report.wording import difference, figure, label, unit
+from surgeon.report.wording import figure, gained, label, unit
 
 if TYPE_CHECKING:
     from surgeon.metrics.variability import Measure
@@ -127,7 +127,7 @@ def plan(
     with loading():
         from surgeon.commands.study.planning import plan_study
     result = plan_study(study, folder, jobs, lambda sentence: output.say(f"[dim]{escape(sentence)}[/]"))
-    return Answer(result, partial(_describe_plan, result))
+    return Answer(result, partial(tell_plan, result))
 
 
 class _Terminal:
@@ -157,6 +157,13 @@ class _Terminal:
 
 
 def _describe(result: Study, folder: Path | None) -> None:
+    tell(result)
+    if folder is not None:
+        tell_report(folder, "table.csv", "seeds.csv", *(["variability.csv"] if result.variability else []))
+
+
+def tell(result: Study) -> None:
+    """The figures so far, and what is missing."""
     for metric in dict.fromkeys(row.metric for row in result.rows):
         output.show(_figures(result, metric))
         if any(one.metric == metric for one in result.differences):
@@ -169,8 +176,6 @@ def _describe(result: Study, folder: Path | None) -> None:
             output.say(f"{escape(run.name)}  {run.state.value}{f': {escape(run.remark)}' if run.remark else ''}")
     for sentence in result.notes:
         output.say(f"• {escape(sentence)}")
-    if folder is not None:
-        tell_report(folder, "table.csv", "seeds.csv", *(["variability.csv"] if result.variability else []))
 
 
 def _figures(result: Study, metric: str) -> Table:
@@ -191,11 +196,11 @@ def _figures(result: Study, metric: str) -> Table:
 def _differences(result: Study, metric: str) -> Table:
     from surgeon.report.study import change_text, row_name
 
-    title = f"{label(metric)}: differences{unit(metric) and f' in{unit(metric)}'}, corrected for {result.comparisons}"
+    title = f"{label(metric)}: gains{unit(metric) and f' in{unit(metric)}'}, corrected for {result.comparisons}"
     table = Table(title=f"{title} comparisons", title_justify="left")
     for heading in ("variant", "against"):
         table.add_column(heading, overflow="fold")
-    for heading in ("difference", "over seeds", "corrected", "over images", "corrected"):
+    for heading in ("gain", "over seeds", "corrected", "over images", "corrected"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
     for one in (one for one in result.differences if one.metric == metric):
@@ -203,7 +208,7 @@ def _differences(result: Study, metric: str) -> Table:
         other = f", {one.baseline_evaluation}" if one.baseline_evaluation != one.evaluation else ""
         shown = (change_text(metric, bounds) for bounds in intervals)
         names = escape(row_name(one, result)), escape(f"{one.baseline}{other}")
-        table.add_row(*names, difference(metric, one.difference), *shown, one.verdict)
+        table.add_row(*names, gained(metric, one.difference), *shown, one.verdict)
     return table
 
 
@@ -251,7 +256,8 @@ def _by_measure(
     return table
 
 
-def _describe_plan(result: StudyPlan) -> None:
+def tell_plan(result: StudyPlan) -> None:
+    """Which runs are missing, and what they need."""
     table = Table(title=f"{result.name}: {len(result.missing)} of {result.runs} runs are missing", title_justify="left")
     table.add_column("run")
     table.add_column("state")

@@ -242,7 +242,18 @@ def sweep(
 
 
 def describe(result: Sweep, folder: Path | None) -> None:
-    """Tell people what a sweep has found."""
+    """Tell people what a sweep has found, and where it is kept."""
+    tell(result)
+    if result.checkpoint is not None and result.kept != result.best:
+        output.say("Pass --force to store it anyway.")
+    if folder is not None:
+        tell_report(folder, "curves.png")
+    else:
+        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
+
+
+def tell(result: Sweep) -> None:
+    """What a sweep has found."""
     from surgeon.report import wording
     from surgeon.report.curves import sweep_in_terminal
 
@@ -284,12 +295,6 @@ def describe(result: Sweep, folder: Path | None) -> None:
     output.say(f"[dim]{work} ({result.method.value})[/]")
     if (known := result.interpolation) is not None:
         output.say(f"[dim]{wording.interpolation_text(known, result.axis)}[/]")
-    if folder is not None:
-        tell_report(folder, "curves.png")
-    else:
-        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
     if result.checkpoint is not None:
         output.say(f"• {escape(result.decision)}")
-        if result.kept != result.best:
-            output.say("  Pass --force to store it anyway.")
         output.say(f"Checkpoint ({result.kept}): {escape(result.checkpoint)}")

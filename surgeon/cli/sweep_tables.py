@@ -8,7 +8,8 @@ from rich.table import Table
 
 from surgeon.cli import columns
 from surgeon.core.errors import count
-from surgeon.report.wording import figure, gain_text, short_gain_text
+from surgeon.report.wording import figure, gain_text, short_gain_text, verdict
+from surgeon.report.wording import shown as presentation
 
 if TYPE_CHECKING:
     from surgeon.results import Point, Sweep
@@ -62,7 +63,7 @@ def _remarks(point: Point) -> list[str]:
         return ["", f"{point.metrics.nan_images:,} NaN"]
     if point.gain is None:
         return ["", "original"]
-    return [short_gain_text(point.gain), point.dropped or ("not significant" if point.gain.within_noise else "")]
+    return [short_gain_text(point.gain), point.dropped or verdict(point.gain)]
 
 
 def table_of_settings(result: Sweep, narrow: bool) -> Table:
@@ -72,5 +73,5 @@ def table_of_settings(result: Sweep, narrow: bool) -> Table:
     table = columns.by_metric(records, f"Settings, {where}")
     gains = (setting.gain(result.metric) for setting in result.settings)
     told = ("" if gain is None else short_gain_text(gain) if narrow else gain_text(gain) for gain in gains)
-    table.add_row(f"gain in {columns.heading(result.metric)}", *told)
+    table.add_row(f"gain in {presentation(result.metric).heading}", *told)
     return table

@@ -15,8 +15,6 @@ from surgeon.cli.options import Checkpoint
 from surgeon.core.errors import ExitCode, SurgeonError, printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from surgeon.commands.verify import Check, Verification
 
 
@@ -38,15 +36,16 @@ def verify(
 
         result = run(folder_of(checkpoint))
     failed = next((check for check in result.checks if check.failed), None)
-    describe = partial(_describe, checkpoint, result)
+    describe = partial(tell, result)
     if failed is None:
         return Answer(result, describe)
     problem = f"The checkpoint failed verification: {failed.detail}"
     return Answer(result, describe, SurgeonError(problem, exit_code=ExitCode.VERIFICATION))
 
 
-def _describe(checkpoint: Path, result: Verification) -> None:
-    table = Table(title=f"Verification of {escape(str(checkpoint))}", title_justify="left")
+def tell(result: Verification) -> None:
+    """Every check and its result."""
+    table = Table(title=f"Verification of {escape(result.checkpoint)}", title_justify="left")
     for column in ("check", "result", "detail"):
         table.add_column(column, overflow="fold")
     for check in result.checks:

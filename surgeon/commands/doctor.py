@@ -59,7 +59,8 @@ class Health(BaseModel):
 def examine() -> Health:
     """Look at everything; a look that fails is a finding too."""
     looks: tuple[Callable[[], Iterator[Finding]], ...] = (
-        _versions, _requirements, _extras, _imports, _plugins, _devices, _kernels, _memory, _cache, _hub, _prediction,
+        _versions, _requirements, _extras, _imports, _plugins, _devices, _kernels, _gpu_kernels, _memory, _cache,
+        _hub, _prediction,
     )  # fmt: skip
     findings = [finding for look in looks for finding in _carefully(look)]
     return Health(healthy=all(f.state is not Severity.BROKEN for f in findings), findings=tuple(findings))
@@ -202,6 +203,34 @@ def _kernels() -> Iterator[Finding]:
     else:
         advice = "Remove surgeon/layers/native/_kernels* from the installation, and please report it."
         yield Finding(name="compiled kernels", state=Severity.BROKEN, value="they compute other values", advice=advice)
+
+
+def _gpu_kernels(device: str = "cuda") -> Iterator[Finding]:
+    """Triton's are compiled when a GPU first needs them; without them everything works, some of it slower."""
+    import torch
+    from torch.nn.functional import batch_norm
+
+    from surgeon.layers import triton
+
+    if not torch.cuda.is_available():
+        value = f"{'installed' if triton.installed() else 'not installed'}; there is no GPU that needs them"
+        yield Finding(name="Triton kernels", value=value)
+        return
+    if not triton.installed():
+        advice = "For speed on the GPU, install Triton: pip install triton"
+        yield Finding(name="Triton kernels", state=Severity.NOTE, value="not installed", advice=advice)
+        return
+    x = torch.arange(48, dtype=torch.float32).sin().reshape(4, 3, 2, 2)
+    answer = triton.ghost_forward(x.to(device), None, None, [(0, 4)], 1e-5)
+    if answer is None:
+        advice = "Triton needs a C compiler and a GPU that it knows. Without its kernels, torch computes the same."
+        value = f"not usable: {triton.failure().partition(chr(10))[0]}"
+        yield Finding(name="Triton kernels", state=Severity.NOTE, value=value, advice=advice)
+    elif torch.allclose(answer.y.cpu(), batch_norm(x, None, None, training=True), atol=1e-5):
+        yield Finding(name="Triton kernels", value="installed and usable")
+    else:
+        advice = "Uninstall Triton (pip uninstall triton), and please report it."
+        yield Finding(name="Triton kernels", state=Severity.BROKEN, value="they compute other values", advice=advice)
 
 
 def _memory() -> Iterator[Finding]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from surgeon import checkpoint
 from surgeon.commands.robustness.figures import CLEAN, Column, condition_figures
 from surgeon.commands.storing import Decision, decide
+from surgeon.commands.visible import thumbnails
 from surgeon.conditions.base import ask
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.core.processes import Processes
@@ -19,7 +21,7 @@ from surgeon.measuring.choosing import images_to_choose_on
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.conditions import ConditionMaker
 from surgeon.measuring.engine import measure
-from surgeon.measuring.error_analysis import break_down
+from surgeon.measuring.error_analysis import break_down, surest_mistakes
 from surgeon.measuring.features import FEATURES, HeadInputs
 from surgeon.measuring.keeping import LOGITS_UNDER, Logits, OnlyLogits, Scored, ScoresAndLogits
 from surgeon.measuring.mask_analysis import break_down_masks, example_pictures
@@ -28,7 +30,7 @@ from surgeon.measuring.variants import Variant
 from surgeon.metrics import intervals, metrics, summarise
 from surgeon.models.history import TemperatureFitted
 from surgeon.models.origin import LoadedModel
-from surgeon.report.evaluation import evaluation_page, evaluation_picture
+from surgeon.report.evaluation import MOST_THUMBNAILS, evaluation_page, evaluation_picture
 from surgeon.report.folder import write_report
 from surgeon.report.masks import write_mask_report
 from surgeon.results import AgainstOneView, ConditionFigures, Evaluation
@@ -155,7 +157,9 @@ def run_evaluation(
         if output is not None and result.masks is not None:
             write_mask_report(result, output, example_pictures(prepared), prepared.image_set.class_names)
         elif output is not None:
-            write_report(result, output, PICTURE, evaluation_picture, evaluation_page)
+            answers = scores.images()
+            seen = thumbnails(prepared, answers.indices[surest_mistakes(answers)[:MOST_THUMBNAILS]])
+            write_report(result, output, PICTURE, evaluation_picture, partial(evaluation_page, thumbnails=seen))
 
     processes.only_first(write)
     return result

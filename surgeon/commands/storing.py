@@ -39,15 +39,15 @@ def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = Fal
     """
     if gain is None:
         return Decision(False, "Nothing is stored: the original network is the choice.")
-    measured = f"{label(gain.metric)} {gain_text(gain)}".removesuffix(", not significant")
+    measured, name = gain_text(gain).removesuffix(", not significant"), label(gain.metric)
     if is_beyond_noise(gain, tried):
-        return Decision(True, f"{setting} is stored: its gain is significant, {measured}.")
+        return Decision(True, f"{setting} is stored: its gain in {name} is significant, {measured}.")
     if gain.better:
-        why = f"the best of {tried} values may have its gain by chance on the images it was chosen on"
+        why = f"as the best of {tried} values on the images it was chosen on, its gain in {name} may be chance"
         of_the_best = gain_text(widened(gain, tried)).removesuffix(", not significant")
-        measured = f"{label(gain.metric)} {of_the_best.replace('95%', f'95% for the best of {tried}')}"
+        measured = of_the_best.replace("95%", f"95% for the best of {tried}")
     else:
-        why = "its gain is not significant" if gain.within_noise else "it is worse"
+        why = f"its gain in {name} is {'not significant' if gain.within_noise else 'negative'}"
     if force:
         return Decision(True, f"{setting} is stored because of --force, although {why}, {measured}.", forced=True)
     return Decision(False, f"{setting} is not stored: {why}, {measured}.")

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from surgeon import checkpoint
 from surgeon.checkpoint.record import Surgery, find_problems, read_surgery
 from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.core.readable import Readable
 from surgeon.layers.running import evaluate_once
 from surgeon.models.origin import LoadedModel
 from surgeon.models.sources import build, example_inputs
@@ -37,7 +38,7 @@ class Check(BaseModel):
         return not (self.passed or self.skipped)
 
 
-class Verification(BaseModel):
+class Verification(Readable, BaseModel):
     """All checks of a checkpoint; passed if none has failed."""
 
     model_config = ConfigDict(frozen=True)

@@ -5,12 +5,25 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from surgeon.core.errors import SurgeonError
 
 MISSING = "–"
 NOT_FINITE = "not finite"
 _FORMAT = re.compile(r",?(\.\d+)?[fge%]")
+
+
+class Improvement(NamedTuple):
+    """A difference with its 95% interval, such that positive is better."""
+
+    by: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, difference: float, low: float, high: float, *, higher_is_better: bool) -> Improvement:
+        return cls(difference, low, high) if higher_is_better else cls(-difference, -high, -low)
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,19 @@ class Presentation:
             return NOT_FINITE
         # `z`: what rounds to zero is no "-0.00".
         return f"{self.factor * value:+z{self.format.replace('%', 'f')}}"
+
+    def interval(self, low: float, high: float) -> str:
+        """The interval of a difference; that of a single image has no bounds."""
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return "unbounded"
+        return f"{self.difference(low)} to {self.difference(high)}"
+
+    def improvement(self, found: Improvement) -> str:
+        """`+0.26 points (95%: -0.10 to +0.62), not significant`."""
+        if not math.isfinite(found.by):
+            return NOT_FINITE
+        noise = "" if found.low > 0 or found.high < 0 else ", not significant"
+        return f"{self.difference(found.by)}{self.difference_suffix} (95%: {self.interval(*found[1:])}){noise}"
 
 
 def plain(name: str) -> Presentation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,20 @@ def read_bounded(path: Path, kind: str, most_bytes: int) -> bytes:
     if len(content) > most_bytes:
         raise SurgeonError(f"The {kind} {str(path)!r} is too large: it has more than {most_bytes:,} bytes.")
     return content
+
+
+def bounded_lines(path: Path, kind: str, most_bytes: int) -> Iterator[bytes]:
+    """The same line by line, with the ends of lines: for what is too long to be in memory at once."""
+    check_ordinary(path, kind)
+    try:
+        if path.stat().st_size > most_bytes:
+            raise SurgeonError(f"The {kind} {str(path)!r} is too large: it has more than {most_bytes:,} bytes.")
+        with path.open("rb") as file:
+            yield from file
+    except OSError as error:
+        raise SurgeonError(
+            f"The {kind} {str(path)!r} cannot be read: {error.strerror}.", "Check the path and its permissions."
+        ) from None
 
 
 def parse_json(text: bytes | str) -> Any:

@@ -24,7 +24,7 @@ def limit(labels: npt.ArrayLike, n: int, seed: int = 0) -> Indices:
     random = np.random.default_rng(seed)
     _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     shares = _apportion(sizes, n, random)
-    chosen = [random.permutation(np.flatnonzero(classes == index))[:share] for index, share in enumerate(shares)]
+    chosen = [random.permutation(own)[:share] for own, share in zip(_by_class(classes, sizes), shares, strict=True)]
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
@@ -48,8 +48,9 @@ def per_class(labels: npt.ArrayLike, sizes: Sequence[int], seed: int = 0) -> tup
     random = np.random.default_rng(seed)
     edges = np.cumsum([0, *sizes])
     chosen: list[list[Indices]] = [[] for _ in sizes]
-    for label in np.unique(labels):
-        of_class = random.permutation(np.flatnonzero(labels == label))
+    names, classes, numbers = np.unique(labels, return_inverse=True, return_counts=True)
+    for label, own in zip(names, _by_class(classes, numbers), strict=True):
+        of_class = random.permutation(own)
         if len(of_class) < edges[-1]:
             raise SurgeonError(
                 f"The class {label} has {count(len(of_class), 'image')}, but the split rule takes {edges[-1]} of each."
@@ -57,6 +58,11 @@ def per_class(labels: npt.ArrayLike, sizes: Sequence[int], seed: int = 0) -> tup
         for part, (first, last) in zip(chosen, pairwise(edges), strict=True):
             part.append(of_class[first:last])
     return tuple(np.sort(np.concatenate(part)).astype(np.int64) for part in chosen)
+
+
+def _by_class(classes: Indices, sizes: npt.NDArray[np.int64]) -> list[Indices]:
+    """The indices of each class in order, without going through all examples once per class."""
+    return np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
 
 
 def _apportion(sizes: npt.NDArray[np.int64], n: int, random: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from surgeon.core.private import suggest_memory_format
-from surgeon.layers import native
+from surgeon.layers import kernels, native
 from surgeon.layers.differentiation import differentiable_gradients
 
 
@@ -114,8 +114,7 @@ class GroupwiseBatchNorm(torch.autograd.Function):
     """BatchNorm over each group of examples on its own, by our kernel or group by group by torch's.
 
     Either way every group is written straight into its place in one output. Takes what is contiguous or channels-last
-    alone: from other layouts, torch's kernel does not write the statistics into the place that it is given. Groups of
-    channels are our kernel's only.
+    alone: from other layouts, torch's kernel does not write the statistics into the place that it is given.
     """
 
     @staticmethod
@@ -128,11 +127,14 @@ class GroupwiseBatchNorm(torch.autograd.Function):
         eps: float,
         channel_groups: int,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        done = native.ghost_forward(x, weight, bias, bounds, eps, channel_groups)
+        done = kernels.ghost_forward(x, weight, bias, bounds, eps, channel_groups)
         if done is None:
-            if channel_groups != x.shape[1]:
-                raise MemoryError("There is no memory left for the statistics of groups of channels.")
-            done = _forward_by_group(x, weight, bias, bounds, eps)
+            whole = channel_groups == x.shape[1]
+            done = (
+                _forward_by_group(x, weight, bias, bounds, eps)
+                if whole
+                else _forward_by_torch(x, weight, bias, bounds, eps, channel_groups)
+            )
         ctx.save_for_backward(x, weight, bias, done.centre, done.inverse)
         ctx.bounds, ctx.eps, ctx.channel_groups = bounds, eps, channel_groups
         ctx.mark_non_differentiable(done.mean, done.var)
@@ -145,7 +147,7 @@ class GroupwiseBatchNorm(torch.autograd.Function):
         gradients: tuple[Tensor | None, ...] | None = None
         twice = torch.is_grad_enabled()
         if not twice:
-            gradients = native.ghost_backward(grad, x, weight, ctx.bounds, mean, inverse_std)
+            gradients = kernels.ghost_backward(grad, x, weight, ctx.bounds, mean, inverse_std)
         if gradients is None and (twice or ctx.channel_groups != x.shape[1]):
             gradients = differentiable_gradients(
                 lambda x, weight, bias: _by_torch(x, weight, bias, ctx.bounds, ctx.eps, ctx.channel_groups)[0],
@@ -202,6 +204,20 @@ def _forward_by_group(
     return native.Groups(y, mean, var, mean.clone(), inverse_std)
 
 
+def _forward_by_torch(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    bounds: list[tuple[int, int]],
+    eps: float,
+    channel_groups: int,
+) -> native.Groups:
+    """For groups of channels, where the kernel that was expected to apply has failed."""
+    y, groups = _by_torch(x, weight, bias, bounds, eps, channel_groups)
+    centre, var = (t[:, :: x.shape[1] // channel_groups] for t in share_within_groups(groups, channel_groups))
+    return native.Groups(y, *groups, centre, torch.rsqrt(var + eps))
+
+
 def _backward_by_group(
     grad: Tensor,
     x: Tensor,
@@ -243,7 +259,7 @@ def normalise_groups(
             ones, zeros = (torch.full((x.shape[1],), value, dtype=torch.float32, device=x.device) for value in (1, 0))
             weight, bias = ones if weight is None else wide(weight), zeros if bias is None else wide(bias)
     else:
-        by_torch = by_torch or not native.takes_groups(_dense(x), *_contiguous(weight, bias))
+        by_torch = by_torch or not kernels.takes_groups(_dense(x), *_contiguous(weight, bias))
     if by_torch:
         return _by_torch(x, weight, bias, bounds, eps, channel_groups)
     y, *groups = GroupwiseBatchNorm.apply(_dense(x), *_contiguous(weight, bias), bounds, eps, channel_groups)

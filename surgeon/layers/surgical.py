@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError
 from surgeon.core.private import children_of, tensors_of
-from surgeon.layers import native, statistics, symbolic
+from surgeon.layers import kernels, native, statistics, symbolic
 from surgeon.layers.activations import following
 from surgeon.layers.checks import DIMENSIONS, check_alpha, check_channels, check_dimensions
 from surgeon.layers.interface import BatchNormInterface
@@ -163,7 +163,7 @@ class SurgicalNorm(BatchNormInterface):
             return
         factor = self.next_average_factor()
         with torch.no_grad():
-            updated: Sequence[Tensor] | Tensor | None = native.updated_running(*groups, bounds, mean, var, factor)
+            updated: Sequence[Tensor] | Tensor | None = kernels.updated_running(*groups, bounds, mean, var, factor)
             if updated is None:
                 sizes = torch.tensor([stop - start for start, stop in bounds], device=groups.mean.device)
                 updated = statistics.mix(Statistics(mean, var), statistics.pool(groups, sizes), factor)
@@ -203,7 +203,7 @@ class SurgicalNorm(BatchNormInterface):
             return None
         check_dimensions(x, self.input_dimensions)
         check_channels(x, self.num_features)
-        return native.example_weighted(
+        return kernels.example_weighted(
             x, mean, var, weight, bias, alpha, self.epsilon, noise=noise, activation=activation
         )  # fmt: skip
 
@@ -310,7 +310,7 @@ def infer_example_weighted(
     """Example weighting by the compiled kernel where it applies, by torch elsewhere."""
     check_channels(x, len(mean))
     if channel_groups == len(mean):
-        y = native.example_weighted(x, mean, var, weight, bias, alpha, eps)
+        y = kernels.example_weighted(x, mean, var, weight, bias, alpha, eps)
         if y is not None:
             return y
     return statistics.example_weighted(x, Statistics(mean, var), weight, bias, alpha, eps, channel_groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -93,10 +93,14 @@ class Books:
             contest.add(record["end"], block.kept)
             self.bad |= dict.fromkeys(block.bad)
 
-    def _journalled(self, phase: str) -> list[dict[str, Any]]:
+    def _journalled(self, phase: str) -> Iterable[dict[str, Any]]:
+        """What an earlier run, or this one, has written down; one process does not need all of it in memory."""
         journal = self.journal
-        records = self.processes.from_first(lambda: journal.records if journal is not None else [])
-        return [record for record in records if record["phase"] == phase]
+
+        def found() -> Iterator[dict[str, Any]]:
+            return (record for record in (journal.records() if journal is not None else ()) if record["phase"] == phase)
+
+        return found() if self.processes.count == 1 else self.processes.from_first(lambda: list(found()))
 
 
 def as_record(block: Scored[Scores]) -> dict[str, Any]:

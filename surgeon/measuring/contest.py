@@ -77,7 +77,7 @@ class Measurement:
         if set(scores) != set(self.running):
             raise SurgeonError("The scores of a block are not those of the settings that are still running.")
         for name, of_block in scores.items():
-            self.scores[name] = self.scores[name].merge(of_block)  # type: ignore[arg-type]  # both of one kind
+            self.scores[name] = self.scores[name].absorb(of_block)  # type: ignore[arg-type]  # both of one kind
         self.forwards += self.passes(len(scores)) * max(map(len, scores.values()))
         self.done = end
 

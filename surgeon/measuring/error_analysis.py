@@ -99,8 +99,6 @@ def _mistakes(
     scores: ImageScores, labels: NDArray[np.int64], names: Sequence[str], image_set: ImageSet
 ) -> tuple[Mistake, ...]:
     """The wrong predictions that the network was surest of."""
-    wrong = np.flatnonzero(~scores.correct & ~scores.nan)
-    surest = wrong[np.argsort(-scores.confidence[wrong], kind="stable")[:MOST_MISTAKES]]
     return tuple(
         Mistake(
             image=image_set.identity(int(scores.indices[place])),
@@ -108,5 +106,11 @@ def _mistakes(
             predicted=names[scores.predicted[place]],
             confidence=float(scores.confidence[place]),
         )
-        for place in surest
+        for place in surest_mistakes(scores)
     )
+
+
+def surest_mistakes(scores: ImageScores) -> NDArray[np.int64]:
+    """Where among the scores the wrong predictions are that the network was surest of, the surest first."""
+    wrong = np.flatnonzero(~scores.correct & ~scores.nan)
+    return wrong[np.argsort(-scores.confidence[wrong], kind="stable")[:MOST_MISTAKES]]

@@ -12,12 +12,13 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from surgeon.core.atomic import flush
 from surgeon.core.errors import ExitCode, Interrupted, SurgeonError, listing
-from surgeon.core.reading import read_bounded
+from surgeon.core.reading import bounded_lines
 
 VERSION = 1
 MOST_BYTES = 1 << 31
@@ -34,14 +35,28 @@ class Journal:
     def __init__(self, path: Path, identity: Mapping[str, Any], overwrite: bool, of: str = "sweep") -> None:
         self.path = path
         self._of = of
-        self.records: list[dict[str, Any]] = []
         self._size = 0
+        self._lines = 0
         header = {"journal": VERSION, **identity}
         if path.exists() and not overwrite:
             self._read(header)
         if self._size == 0:
             self.append(header)
-            self.records.clear()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is anything to go on from."""
+        return self._lines > 1
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """What is written down, one after the other; it is read from the file, for scores of many images are large."""
+        if not self.is_begun:
+            return
+        for line in islice(bounded_lines(self.path, "journal", MOST_BYTES), 1, self._lines):
+            record = _parsed(line)
+            if record is None:
+                raise SurgeonError(f"{self.path} has been changed by somebody else.", AFRESH)
+            yield record
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a line; it is on the disk when this returns, or not in the file at all."""
@@ -62,7 +77,7 @@ class Journal:
                 ExitCode.FAILED,
             ) from error
         self._size += len(text)
-        self.records.append(dict(record))
+        self._lines += 1
 
     def _cut(self) -> None:
         """Take back what was half-written."""
@@ -70,19 +85,17 @@ class Journal:
             os.truncate(self.path, self._size)
 
     def _read(self, header: Mapping[str, Any]) -> None:
-        lines = read_bounded(self.path, "journal", MOST_BYTES).splitlines(keepends=True)
-        parsed: list[dict[str, Any]] = []
-        for number, line in enumerate(lines, 1):
+        for line in bounded_lines(self.path, "journal", MOST_BYTES):
             record = _parsed(line)
             if record is None:
-                if number == len(lines) and (parsed or _may_be_torn_header(line)):
+                is_last = self._size + len(line) == self.path.stat().st_size
+                if is_last and (self._lines or _may_be_torn_header(line)):
                     break  # torn by a crash
-                raise SurgeonError(f"{self.path} is damaged in line {number}.", AFRESH)
-            parsed.append(record)
+                raise SurgeonError(f"{self.path} is damaged in line {self._lines + 1}.", AFRESH)
+            if self._lines == 0:
+                self._check(record, json.loads(json.dumps(header)))
+            self._lines += 1
             self._size += len(line)
-        if parsed:
-            self._check(parsed[0], json.loads(json.dumps(header)))
-            self.records = parsed[1:]
 
     def _check(self, found: Mapping[str, Any], header: Mapping[str, Any]) -> None:
         if found.get("journal") != VERSION:
@@ -112,7 +125,7 @@ def going_on(journal: Journal | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if journal is None or not journal.records:
+        if journal is None or not journal.is_begun:
             raise
         raise Interrupted(f"{journal.path.parent} has what was measured so far") from None
 

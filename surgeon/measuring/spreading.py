@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -42,7 +43,8 @@ class Share:
     def __init__(self, source: Samples, numbers: Sequence[int], stream: Iterator[Batch], processes: Processes) -> None:
         self.source = source
         self.processes = processes
-        self._numbers = list(numbers)
+        self._numbers = numbers
+        self._done = 0
         self._stream = stream
 
     def score(
@@ -67,9 +69,8 @@ class Share:
                 batches, images = batches + 1, images + of_batch
                 watch(batches * self.processes.count, images * self.processes.count)
 
-            number = sum(number < end for number in self._numbers)
-            del self._numbers[:number]
-            scored = compute(islice(self._stream, number), watch=told)
+            begun, self._done = self._done, bisect_left(self._numbers, end)
+            scored = compute(islice(self._stream, self._done - begun), watch=told)
             return replace(scored, bad=self.source.bad[left_out:])
 
         first, *others = self.processes.gather(mine)

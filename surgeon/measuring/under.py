@@ -41,7 +41,7 @@ class MeasurementUnder(Measurement):
             assert isinstance(of_block, Scores)
             by_setting.setdefault(setting, {})[condition] = of_block
         for setting, of_conditions in by_setting.items():
-            self.clean[setting] = self.clean[setting].merge(of_conditions.pop(CLEAN))
+            self.clean[setting] = self.clean[setting].absorb(of_conditions.pop(CLEAN))
         super().add(end, {setting: ScoresUnder(of_conditions) for setting, of_conditions in by_setting.items()})
 
 

@@ -118,6 +118,8 @@ class Scores:
     def __init__(self) -> None:
         self.classes: int | None = None
         self._images = np.zeros(0, PER_IMAGE)
+        self._first = 0
+        """The index of the first row: a block from the middle of the data has no rows for all that comes before."""
         self._sums = TemperatureSums()
 
     def __len__(self) -> int:
@@ -127,14 +129,14 @@ class Scores:
         """Score a batch; images that were scored before are passed over."""
         places = np.asarray(indices, dtype=np.int64)
         self._check(logits, labels, places)
-        self._grow(int(places.max(initial=-1)) + 1)
+        self._grow(places)
         first = np.zeros(len(places), np.bool_)
         first[np.unique(places, return_index=True)[1]] = True
-        new = first & ~self._images["seen"][places]
+        new = first & ~self._images["seen"][places - self._first]
         if not new.any():
             return
         rows, sums = self._scored(logits[new.tolist()], labels[new.tolist()], places[new])
-        self._images[places[new]] = rows
+        self._images[places[new] - self._first] = rows
         self._sums += sums
 
     def _scored(self, logits: Tensor, labels: Tensor, places: NDArray[np.int64]) -> tuple[Any, TemperatureSums]:
@@ -144,25 +146,32 @@ class Scores:
 
     def merge(self, other: Scores) -> Scores:
         """The scores of both, as if one process had seen all images; they must have no image in common."""
-        if type(other) is not type(self) and not len(self):  # what has seen nothing is of no kind yet
-            return other
+        return type(self)().absorb(self).absorb(other)
+
+    def absorb(self, other: Scores) -> Scores:
+        """The same, but this object takes in the other's images, and costs no more than they do.
+
+        Returns:
+            What has the scores of both: this object, unless it had seen nothing and was of no kind yet.
+        """
+        if type(other) is not type(self) and not len(self):
+            return type(other)().absorb(other)
         self._check_mergeable(other)
-        merged = type(self)()
-        merged.classes = self.classes or other.classes
-        merged._images = np.zeros(0, self._images.dtype if self.classes else other._images.dtype)
-        merged._grow(max(len(self._images), len(other._images)))
-        for scores in (self, other):
-            indices = scores._indices()
-            merged._images[indices] = scores._images[indices]
-        merged._sums = self._sums + other._sums
-        return merged
+        if not len(self._images):
+            self._images = np.zeros(0, other._images.dtype)
+        self.classes = self.classes or other.classes
+        indices = other._indices()
+        self._grow(indices)
+        self._images[indices - self._first] = other._rows(indices)
+        self._sums += other._sums
+        return self
 
     def images(self, fitted_on: AnyScores | None = None) -> ImageScores:
         """The numbers of every image; the temperature is fitted on other scores if they are given."""
         indices = self._indices()
         if len(indices) == 0 or self.classes is None:
             raise SurgeonError("There are no images to score.", "Check the split and --limit.")
-        rows = self._images[indices]
+        rows = self._rows(indices)
         columns: dict[str, Any] = {name: rows[name] for name in COLUMNS}
         elsewhere = None if fitted_on is None else fitted_on.images().scaled
         return ImageScores(self.classes, indices, **columns, sums=self._sums, elsewhere=elsewhere)
@@ -171,7 +180,7 @@ class Scores:
         """Everything, exactly and without pickle; the same images give the same bytes."""
         indices = self._indices()
         header = np.array([FORMAT, self.classes or 0])
-        return packing.pack(header, indices, self._images[indices], self._sums.to_digits())
+        return packing.pack(header, indices, self._rows(indices), self._sums.to_digits())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Scores:
@@ -182,19 +191,34 @@ class Scores:
         header, indices, rows, digits = arrays
         scores = cls()
         scores.classes = int(header[1]) or None
-        scores._grow(int(indices.max(initial=-1)) + 1)
-        scores._images[indices] = rows
-        scores._sums = TemperatureSums.from_digits(digits, np.unique(group_of(indices)))
+        scores._restore(indices, rows, digits)
         return scores
 
-    def _indices(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self._images["seen"])
+    def _restore(self, indices: NDArray[np.int64], rows: NDArray[Any], digits: NDArray[np.uint8]) -> None:
+        """Take in what was stored of some images."""
+        self._grow(indices)
+        self._images[indices - self._first] = rows
+        self._sums = TemperatureSums.from_digits(digits, np.unique(group_of(indices)))
 
-    def _grow(self, length: int) -> None:
-        if length > len(self._images):
-            larger = np.zeros(max(length, 2 * len(self._images)), self._images.dtype)
-            larger[: len(self._images)] = self._images
-            self._images = larger
+    def _indices(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self._images["seen"]) + self._first
+
+    def _rows(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+        rows: NDArray[Any] = self._images[indices - self._first]
+        return rows
+
+    def _grow(self, indices: NDArray[np.int64]) -> None:
+        """Make room for images; whenever there is not enough, for twice as many as before."""
+        if not len(indices):
+            return
+        low, high, rows = int(indices.min()), int(indices.max()) + 1, len(self._images)
+        first, end = (self._first, self._first + rows) if rows else (low, low)
+        if first <= low and high <= end:
+            return
+        new_first = first if low >= first else max(min(low, first - rows), 0)
+        larger = np.zeros(max(high, end if high <= end else first + 2 * rows) - new_first, self._images.dtype)
+        larger[first - new_first : end - new_first] = self._images
+        self._images, self._first = larger, new_first
 
     def _check(self, logits: Tensor, labels: Tensor, indices: NDArray[np.int64]) -> None:
         if logits.dim() != 2 or labels.dim() != 1 or not len(logits) == len(labels) == len(indices):
@@ -225,7 +249,9 @@ class Scores:
                 f"Scores of {self.classes} and of {other.classes} classes cannot be merged.",
                 "Score all images with the same network.",
             )
-        both = np.intersect1d(self._indices(), other._indices(), assume_unique=True)
+        theirs = other._indices()
+        within = theirs[(theirs >= self._first) & (theirs < self._first + len(self._images))]
+        both = within[self._images["seen"][within - self._first]]
         if len(both):
             raise SurgeonError(
                 f"{count(len(both), 'image')} scored twice, e.g. the image with index {both[0]}.",

@@ -22,7 +22,6 @@ from surgeon.data.masks import VOID
 from surgeon.metrics import packing
 from surgeon.metrics.accumulator import COLUMNS, ImageScores, Scores
 from surgeon.metrics.calibration import EQUAL_WIDTH_BINS
-from surgeon.metrics.groups import group_of
 from surgeon.metrics.temperature_fit import GRID, TemperatureSums
 
 if TYPE_CHECKING:
@@ -144,19 +143,19 @@ class MaskScores(Scores):
             labels = torch.full((len(logits), *logits.shape[2:]), VOID)
         super().update(logits, labels, indices)
 
-    def merge(self, other: Scores) -> Scores:
-        merged = super().merge(other)
-        if isinstance(merged, MaskScores) and isinstance(other, MaskScores):
+    def absorb(self, other: Scores) -> Scores:
+        merged = super().absorb(other)
+        if merged is self and isinstance(other, MaskScores):
             both = [one._confusion for one in (self, other) if one._confusion is not None]
-            merged._confusion = np.sum(both, axis=0) if both else None
-            merged._size = max(self._size, other._size)
+            self._confusion = np.sum(both, axis=0) if both else None
+            self._size = max(self._size, other._size)
         return merged
 
     def images(self, fitted_on: AnyScores | None = None) -> MaskImages:
         indices = self._indices()
         if len(indices) == 0 or self.classes is None or self._confusion is None:
             raise SurgeonError("There are no images to score.", "Check the split and --limit.")
-        rows = self._images[indices]
+        rows = self._rows(indices)
         elsewhere = None if fitted_on is None else fitted_on.images().scaled
         unknown: dict[str, Any] = {name: np.zeros(0) for name in COLUMNS} | {"nan": rows["nan"]}
         return MaskImages(
@@ -174,7 +173,7 @@ class MaskScores(Scores):
         indices = self._indices()
         header = np.array([FORMAT, self.classes or 0, *self._size])
         confusion = self._confusion if self._confusion is not None else np.zeros((0, 0), np.int64)
-        return packing.pack(header, indices, self._images[indices], self._sums.to_digits(), confusion)
+        return packing.pack(header, indices, self._rows(indices), self._sums.to_digits(), confusion)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MaskScores:
@@ -189,9 +188,7 @@ class MaskScores(Scores):
                 raise packing.damaged()
             scores._confusion = confusion
         scores._size = int(header[2]), int(header[3])
-        scores._grow(int(indices.max(initial=-1)) + 1)
-        scores._images[indices] = rows
-        scores._sums = TemperatureSums.from_digits(digits, np.unique(group_of(indices)))
+        scores._restore(indices, rows, digits)
         return scores
 
     def _begin(self, classes: int) -> None:

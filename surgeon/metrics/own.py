@@ -24,6 +24,9 @@ ScoreFunction = Callable[[Any, Any], Any]
 """From what a network answers and the targets of a batch to one number for each of its samples."""
 
 
+PER_SAMPLE = np.dtype([("value", np.float64), ("seen", np.bool_)])
+
+
 @dataclass(frozen=True, kw_only=True)
 class OwnImages(ImageScores):
     """One number per sample; of classes nothing is known."""
@@ -41,35 +44,40 @@ class OwnScores(Scores):
     def __init__(self, score: ScoreFunction | None = None) -> None:
         super().__init__()
         self.score = score
-        self.values: dict[int, float] = {}
-
-    def __len__(self) -> int:
-        return len(self.values)
+        self._images = np.zeros(0, PER_SAMPLE)
 
     def update(self, logits: Any, labels: Any, indices: Any) -> None:
         """Score a batch: what the network answers, the targets, and which samples they are."""
         assert self.score is not None
-        places = np.asarray(indices, dtype=np.int64).tolist()
-        self.values |= zip(places, _checked(self.score, logits, labels, len(places)), strict=True)
+        places = np.asarray(indices, dtype=np.int64)
+        values = _checked(self.score, logits, labels, len(places))
+        self._grow(places)
+        self._images["value"][places - self._first] = values
+        self._images["seen"][places - self._first] = True
 
     def merge(self, other: Scores) -> OwnScores:
-        """The numbers of both."""
+        return OwnScores().absorb(self).absorb(other)
+
+    def absorb(self, other: Scores) -> OwnScores:
         assert isinstance(other, OwnScores)
-        both = OwnScores(self.score or other.score)
-        both.values = self.values | other.values
-        return both
+        self.score = self.score or other.score
+        super().absorb(other)
+        return self
+
+    def _check_mergeable(self, other: Scores) -> None:
+        """Of a sample that was scored twice, the later number counts."""
 
     def images(self, fitted_on: AnyScores | None = None) -> OwnImages:  # noqa: ARG002
         """The number of every sample."""
-        if not self.values:
+        indices = self._indices()
+        if not len(indices):
             raise SurgeonError("There are no samples to score.")
-        indices = np.array(sorted(self.values), dtype=np.int64)
-        values = np.array([self.values[index] for index in indices.tolist()])
+        values = self._rows(indices)["value"]
         unknown: dict[str, Any] = {name: np.zeros(0) for name in COLUMNS} | {"nan": np.isnan(values)}
         return OwnImages(0, indices, **unknown, sums=TemperatureSums(), elsewhere=None, values=values)
 
 
-def _checked(score: ScoreFunction, answer: Any, target: Any, samples: int) -> list[float]:
+def _checked(score: ScoreFunction, answer: Any, target: Any, samples: int) -> NDArray[np.float64]:
     import torch
 
     try:
@@ -98,7 +106,7 @@ def _checked(score: ScoreFunction, answer: Any, target: Any, samples: int) -> li
             f"{count(samples, 'sample')}.",
             "Return one number per sample, not their mean: intervals need each.",
         )
-    values: list[float] = numbers.tolist()
+    values: NDArray[np.float64] = numbers.numpy()
     return values
 
 

@@ -41,9 +41,13 @@ class ScoresUnder:
 
     def merge(self, other: ScoresUnder) -> ScoresUnder:
         """Both, as if one process had seen all images."""
-        if not self.by_condition:
-            return other
-        return ScoresUnder({name: mine.merge(other.by_condition[name]) for name, mine in self.by_condition.items()})
+        return ScoresUnder({}).absorb(self).absorb(other)
+
+    def absorb(self, other: ScoresUnder) -> ScoresUnder:
+        """The same in this object, at the cost of the other's images."""
+        for name, scores in other.by_condition.items():
+            self.by_condition[name] = self.by_condition.get(name, type(scores)()).absorb(scores)
+        return self
 
     def images(self, fitted_on: Scores | ScoresUnder | None = None) -> ImageScores:
         """The numbers of every image under every condition; one temperature is fitted for all conditions."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from surgeon.core.errors import SurgeonError, count
+from surgeon.core.readable import Readable
 from surgeon.metrics.base import Metric, metrics
 from surgeon.metrics.interval import Interval, figure_interval
 from surgeon.metrics.own import OWN_METRIC, OwnScores
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from surgeon.metrics.pooling import AnyScores
 
 
-class Metrics(BaseModel):
+class Metrics(Readable, BaseModel):
     """The figures of a number of images: every registered metric under its name, with underscores.
 
     `accuracy_low` and `accuracy_high` are the 95% interval of the accuracy. By a score of one's own, there are `score`,

@@ -10,6 +10,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from surgeon.core.presentation import Improvement
+
 Name = Annotated[str, Field(max_length=1000)]
 Text = Annotated[str, Field(max_length=10_000)]
 Texts = Annotated[tuple[Text, ...], Field(max_length=1000)]
@@ -81,6 +83,11 @@ class Gain(Fact):
     def better(self) -> bool:
         """Whether the setting is better beyond noise."""
         return not self.within_noise and (self.difference > 0) == self.higher_is_better
+
+    @property
+    def improvement(self) -> Improvement:
+        """What people are shown: positive is better, whatever the metric."""
+        return Improvement.of(self.difference, self.low, self.high, higher_is_better=self.higher_is_better)
 
 
 Gains = Annotated[tuple[Gain, ...], Field(max_length=1000)]

@@ -34,7 +34,19 @@ class Spot(NamedTuple):
 
 
 def panels(sweep: Sweep) -> list[tuple[str, ...]]:
-    """The metrics to draw, those of one panel together."""
+    """The metrics to draw, those of one panel together; without those that a race left (nearly) nothing to draw of."""
+    sparse = left_out(sweep)
+    drawn = (tuple(name for name in names if name not in sparse) for names in _candidates(sweep))
+    return [names for names in drawn if names]
+
+
+def left_out(sweep: Sweep) -> list[str]:
+    """The metrics that a race compared only few of the values by: their curves would be nearly empty."""
+    names = (name for names in _candidates(sweep) for name in names if name != sweep.metric)
+    return [name for name in names if 2 * len(without_a_place(sweep, name)) > len(sweep.points)]
+
+
+def _candidates(sweep: Sweep) -> list[tuple[str, ...]]:
     primary = sweep.points[0].metrics.primary
     common: list[tuple[str, ...]] = [(primary,), ("cross-entropy", "scaled-cross-entropy")]
     return common if any(sweep.metric in names for names in common) else [*common, (sweep.metric,)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EnsembleRow(NamedTuple):
-    """One network or combination; `combined` tells them apart."""
+    """One network or combination; `combined` tells them apart, `passes` counts views too."""
 
     name: str
     metrics: Metrics
@@ -28,8 +28,8 @@ class EnsembleRow(NamedTuple):
 def rows(result: Ensemble) -> list[EnsembleRow]:
     """All members, then what was made of them."""
     names = wording.short_names([member.name for member in result.members])
-    members = [EnsembleRow(names[member.name], member.metrics, False, 1) for member in result.members]
-    combinations = [EnsembleRow(one.name, one.metrics, True, one.passes) for one in result.combinations]
+    members = [EnsembleRow(names[member.name], member.metrics, False, result.views) for member in result.members]
+    combinations = [EnsembleRow(one.name, one.metrics, True, one.passes * result.views) for one in result.combinations]
     return members + combinations
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
 MOST_CLASSES = 20
 """Rows of the table of the worst classes."""
+MOST_THUMBNAILS = 12
+"""Of the surest mistakes that have a picture."""
 
 
-def evaluation_page(result: Evaluation) -> str:
-    """The whole result as one HTML page."""
+def evaluation_page(result: Evaluation, thumbnails: Sequence[bytes] = ()) -> str:
+    """The whole result as one HTML page; `thumbnails` are PNGs of the surest mistakes, from the first on."""
     behind = _breakdown(result)
+    pictures = [base64.b64encode(picture).decode() for picture in thumbnails]
     return render(
         "evaluation.html.j2",
         result,
@@ -32,7 +36,9 @@ def evaluation_page(result: Evaluation) -> str:
         metrics=[metric for metric in in_order() if result.metrics.value(metric.name) is not None],
         charts=svg.drawings(_charts(behind)),
         gains={gain.metric: gain for gain in one_view.gains} if (one_view := result.against_one_view) else {},
-        worst=worst_first(behind.classes)[:MOST_CLASSES],
+        worst=worst_first(behind.classes)[:MOST_CLASSES] if _several_images(behind) else [],
+        confusions=behind.confusions if _several_images(behind) else [],
+        pictured=[(one, picture) for one, picture in zip(behind.mistakes, pictures, strict=False) if picture],
         behind=behind,
         facts=facts_of(result),
     )
@@ -71,9 +77,10 @@ def _on_classes(behind: Breakdown) -> list[str]:
     if len(behind.classes) < 2 or not behind.confusions or behind.confusions[0].images < 2:
         return []  # a single image says nothing about its class
     worst, often = worst_first(behind.classes)[0], behind.confusions[0]
+    actual, predicted = wording.class_name(often.actual), wording.class_name(often.predicted)
     return [
-        f"The class it knows least is {worst.name} ({worst.correct:,} of {count(worst.images, 'image')}); what happens "
-        f"most often is that {often.actual} is taken for {often.predicted} ({count(often.images, 'image')})."
+        f"The worst class is {wording.class_name(worst.name)} ({worst.correct:,} of {count(worst.images, 'image')}); "
+        f"the most frequent mistake takes {actual} for {predicted} ({count(often.images, 'image')})."
     ]
 
 
@@ -82,7 +89,7 @@ def _on_views(result: Evaluation) -> list[str]:
         return []
     gain = wording.gain_text(one.gains[0])
     return [
-        f"{result.views} views ({result.tta}) change the accuracy by {gain} against one, at "
+        f"{result.views} views ({result.tta}) instead of one: gain in accuracy {gain}, at "
         f"{one.times_the_time:.1f} times the time."
     ]
 
@@ -97,8 +104,13 @@ def _breakdown(result: Evaluation) -> Breakdown:
     return result.breakdown
 
 
+def _several_images(behind: Breakdown) -> bool:
+    """Whether classes have images enough for figures of their own: one alone says nothing about its class."""
+    return any(one.images > 1 for one in behind.classes)
+
+
 def _charts(behind: Breakdown) -> list[Chart]:
-    return [_reliability(behind), _histogram(behind), _by_class(behind)]
+    return [_reliability(behind), _histogram(behind), *([_by_class(behind)] if _several_images(behind) else [])]
 
 
 def _reliability(behind: Breakdown) -> Chart:
@@ -168,7 +180,7 @@ def _by_class(behind: Breakdown) -> Chart:
             y=100 * one.accuracy,
             interval=(100 * one.accuracy_low, 100 * one.accuracy_high) if room else None,
             exact=one.accuracy,
-            text=f"{one.name}: {one.accuracy:.1%} of {count(one.images, 'image')}",
+            text=f"{wording.class_name(one.name)}: {one.accuracy:.1%} of {count(one.images, 'image')}",
         )
         for number, one in enumerate(sorted_classes)
     ]
@@ -215,5 +227,5 @@ def figures_table(result: Evaluation) -> FigureTable:
         value, interval = result.metrics.value(metric.name), result.intervals.get(metric.name)
         if value is not None:
             between = " to ".join(map(metric.shown.figure, interval)) if interval else ""
-            lines.append((metric.shown.label, metric.shown.figure(value), between))
+            lines.append((f"{metric.shown.label} {wording.arrow(metric.name)}", metric.shown.figure(value), between))
     return FigureTable("Figures, with 95% intervals", lines)

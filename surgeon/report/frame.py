@@ -46,14 +46,25 @@ def _environment() -> Environment:
         dropped=wording.DROPPED,
         figure=wording.figure,
         label=wording.label,
+        class_name=wording.class_name,
         difference=wording.difference,
         gain_text=wording.gain_text,
+        gained=wording.gained,
+        headed=lambda name: _unbroken(wording.headed(name)),
+        labelled=lambda name: _unbroken(f"{wording.label(name)} {wording.arrow(name)}".strip()),
+        improved=wording.improved,
         interval_text=wording.interval_text,
+        shown=wording.shown,
         unit=wording.unit,
         verdict=wording.verdict,
         frame={name.lower(): getattr(svg, name) for name in _MEASURES},
     )
     return environment
+
+
+def _unbroken(words: str) -> str:
+    """With its arrow in the same line as the last word."""
+    return words.replace(" ↑", "\N{NO-BREAK SPACE}↑").replace(" ↓", "\N{NO-BREAK SPACE}↓")
 
 
 def _embedded(record: Result) -> Markup:

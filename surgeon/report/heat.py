@@ -51,7 +51,7 @@ def heat_map(sweep: Sweep, metric: str) -> HeatMap:
         )
     return HeatMap(
         key=f"map-{metric}",
-        title=heading(wording.label(metric)),
+        title=f"{heading(wording.label(metric))} {wording.arrow(metric)}",
         x_label=sweep.axis,
         y_label=sweep.second_axis,
         columns=[f"{value:g}" for value in firsts],

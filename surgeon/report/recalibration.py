@@ -104,7 +104,7 @@ def _gains(measured: Measured) -> str:
         before, after = (
             wording.figure(gain.metric, one.value(gain.metric)) for one in (measured.before, measured.after)
         )
-        parts.append(f"{wording.label(gain.metric)} {before} to {after}, {wording.gain_text(gain)}")
+        parts.append(f"{wording.label(gain.metric)} {before} → {after}, gain {wording.gain_text(gain)}")
     return "; ".join(parts)
 
 

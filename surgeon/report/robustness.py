@@ -12,7 +12,7 @@ from surgeon.report import svg, wording
 from surgeon.report.chart import AnyChart, Cell, Chart, GroupedBars, HeatMap, Mark, Series
 from surgeon.report.frame import render
 from surgeon.report.png import save_picture
-from surgeon.report.robustness_text import against_text, in_sentences, label, names_of, value_text
+from surgeon.report.robustness_text import against_text, headed, in_sentences, names_of, value_text
 
 if TYPE_CHECKING:
     from surgeon.results import ConditionFigures, Figure, NetworkRobustness, Robustness
@@ -45,7 +45,7 @@ def robustness_page(result: Robustness, examples: bytes = b"") -> str:
         maps=svg.heat_drawings([*_maps(result), *_fourier(result)]),
         curves=svg.drawings(_curves(result)),
         examples=base64.b64encode(examples).decode(),
-        figure_label=label,
+        figure_label=headed,
         value_text=value_text,
         against_text=against_text,
         alexnet=ALEXNET if any(network.figure("mce") for network in result.networks) else "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from surgeon.core.errors import count
+from surgeon.core.presentation import Improvement, Presentation
 from surgeon.report import wording
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ LABELS = {
 }
 
 
+SHARE = Presentation("error", "error", format=".2%")
 OF_MASKS = "Masks: the error is 1 - mean IoU, and what moves pixels (elastic-transform) moves masks too."
 
 
@@ -32,23 +34,28 @@ def label(key: str) -> str:
     return LABELS.get(key) or f"{wording.label(key)}, under corruptions"
 
 
+def headed(key: str) -> str:
+    """The same with the direction that is better."""
+    return f"{label(key)} {arrow(key)}".strip()
+
+
 def value_text(key: str, value: float) -> str:
     """A figure as people read it: errors in percent, metrics as they say themselves."""
     return f"{value:.2%}" if key in LABELS else wording.figure(key, value)
 
 
-def difference_text(key: str, value: float) -> str:
-    """A difference of two such figures, with its sign."""
-    return f"{100 * value:+.2f}" if key in LABELS else wording.difference(key, value)
+def arrow(key: str) -> str:
+    """Which way is better."""
+    return "↓" if key in LABELS else wording.arrow(key)
 
 
 def against_text(figure: Figure) -> str:
-    """The difference from the baseline with its interval."""
+    """The gain over the baseline with its interval; positive is better."""
     if (against := figure.against_baseline) is None:
         return "baseline"
-    difference, low, high = (difference_text(figure.key, x) for x in (against.difference, against.low, against.high))
-    unit = " points" if figure.key in LABELS else ""
-    return f"{difference}{unit} (95%: {low} to {high}){', not significant' if against.within_noise else ''}"
+    higher_is_better = arrow(figure.key) != "↓"
+    found = Improvement.of(against.difference, against.low, against.high, higher_is_better=higher_is_better)
+    return (SHARE if figure.key in LABELS else wording.shown(figure.key)).improvement(found)
 
 
 def names_of(result: Robustness) -> list[str]:
@@ -77,7 +84,7 @@ def in_sentences(result: Robustness) -> list[str]:
             sentences.append(f"{worst.corruption} is the worst of them: {worst.error.value:.2%}.")
     for name, network in zip(names[1:], result.networks[1:], strict=True):
         compared = [f"{label(f.key)} {against_text(f)}" for f in network.figures if f.key in LABELS]
-        sentences.append(f"{name} against {names[0]}: {'; '.join(compared) or 'see the table'}.")
+        sentences.append(f"Gains of {name} over {names[0]}: {'; '.join(compared) or 'see the table'}.")
     for name, network in zip(names, result.networks, strict=True):
         attacks = [one for one in network.conditions if one.family == "attack"]
         if attacks:

@@ -110,10 +110,11 @@ def bounds_text(metric: str, bounds: Bounds | None) -> str:
 
 
 def change_text(metric: str, bounds: Bounds | None) -> str:
-    """The interval of a difference: `-0.10 to +0.62`."""
+    """The interval of a gain: `-0.10 to +0.62`; positive is better."""
     if bounds is None or not _finite(bounds):
         return wording.MISSING
-    return f"{wording.difference(metric, bounds.low)} to {wording.difference(metric, bounds.high)}"
+    ends = (bounds.high, bounds.low) if wording.arrow(metric) == "↓" else (bounds.low, bounds.high)
+    return " to ".join(wording.gained(metric, end) for end in ends)
 
 
 def deviation_text(metric: str, value: float | None) -> str:

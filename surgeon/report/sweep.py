@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surgeon.core.errors import listing
 from surgeon.report import svg, wording
 from surgeon.report.chart import Chart, Mark, Range, Series, padded
 from surgeon.report.curves import (
     Spot,
     at_infinity,
     gaps,
+    left_out,
     not_drawn,
     original_value,
     panels,
@@ -41,9 +43,8 @@ def sweep_page(sweep: Sweep) -> str:
         "sweep.html.j2",
         sweep,
         sweep=sweep,
-        charts=svg.drawings(
-            [*([*_curve_charts(sweep), *_gain_chart(sweep)] if sweep.second_axis is None else []), *_trade_off(sweep)]
-        ),
+        charts=svg.drawings([*(_curve_charts(sweep) if sweep.second_axis is None else []), *_trade_off(sweep)]),
+        not_drawn=_not_drawn(sweep),
         maps=svg.heat_drawings(heat_maps(sweep)) if sweep.second_axis is not None else [],
         learned=[_LearnedView(sweep, one) for one in sweep.learned],
         facts=_facts(sweep),
@@ -90,12 +91,13 @@ def _curve_chart(sweep: Sweep, names: Sequence[str]) -> Chart:
     elsewhere = {value for name in names for value in without_a_place(sweep, name)}
     return Chart(
         names[0],
-        heading(shown.label),
+        f"{heading(shown.label)} {wording.arrow(names[0])}".strip(),
         sweep.axis,
         series,
         chosen=_chosen(sweep),
         unit=shown.suffix,
         x_range=_swept_range(sweep),
+        y_range=_close_up(series, wording.arrow(names[0]) != "↓"),
         left_out=[value for value in _on_the_scale(sweep) if value not in drawn | elsewhere],
         remark=" ".join(filter(None, (at_infinity(sweep), not_drawn(sweep, names)))),
     )
@@ -148,62 +150,29 @@ def _about(point: Point) -> str:
     return f", estimated from {images}, then {point.dropped}"
 
 
-def _gain_chart(sweep: Sweep) -> list[Chart]:
-    """Every value against the original on the same images, close enough to see what is beyond noise; if any."""
-    marks = [mark for p in sweep.points if math.isfinite(p.value) and (mark := _gain_mark(sweep, p))]
-    if all(mark.x == sweep.original for mark in marks):
-        return []
-    direction = "higher" if sweep.higher_is_better else "lower"
-    shown = wording.shown(sweep.metric)
-    counted_in = f",{shown.difference_suffix}" if shown.difference_suffix else ""
-    drawn = {mark.x for mark in marks}
-    measured = {mark.x for mark in marks if not mark.hollow}
-    series = Series(f"against the original; {direction} is better", marks, 0.0, gaps(sweep, measured))
-    chart = Chart(
-        "gain",
-        f"Change in {shown.label}{counted_in}",
-        sweep.axis,
-        [series],
-        chosen=_chosen(sweep),
-        x_range=_swept_range(sweep),
-        y_range=_close_up(marks, sweep.higher_is_better),
-        left_out=[value for value in _on_the_scale(sweep) if value not in drawn],
-        remark=at_infinity(sweep),
-    )
-    return [chart]
-
-
-def _gain_mark(sweep: Sweep, point: Point) -> Mark | None:
-    gain, factor = point.gain, wording.shown(sweep.metric).factor
-    if gain is None:
-        return _original_mark(sweep) if point.value == sweep.original else None
-    if not math.isfinite(gain.difference):
-        return None
-    bounded = math.isfinite(gain.low) and math.isfinite(gain.high)
-    return Mark(
-        x=point.value,
-        y=factor * gain.difference,
-        interval=(factor * gain.low, factor * gain.high) if bounded else None,
-        hollow=point.dropped is not None,
-        chosen=point.value == sweep.chosen,
-        exact=gain.difference,
-        text=f"{sweep.axis} {point.value:g}: {wording.gain_text(gain)}{_about(point)}",
-    )
-
-
-def _original_mark(sweep: Sweep) -> Mark:
-    chosen = sweep.chosen == sweep.original
-    return Mark(sweep.original, 0.0, 0.0, f"{sweep.axis} {sweep.original:g}: the original", chosen=chosen)
-
-
-def _close_up(marks: Sequence[Mark], higher_is_better: bool) -> Range | None:
+def _close_up(charted: Sequence[Series], higher_is_better: bool) -> Range | None:
     """A range that shows what may be better, where values that are far worse would flatten it; else None."""
     sign = 1 if higher_is_better else -1
-    edges = [sign * edge for mark in marks for edge in (mark.y, *(mark.interval or ()))]
+    edges = [
+        sign * (edge - one.level)
+        for one in charted
+        if one.level is not None
+        for mark in one.marks
+        for edge in (mark.y, *(mark.interval or ()))
+    ]
     if not edges or max(edges) <= 0 or min(edges) > -6 * max(edges):
         return None
-    low, high = sorted((-3 * sign * max(edges), 1.1 * sign * max(edges)))
+    levels = [sign * one.level for one in charted if one.level is not None]
+    low, high = sorted(sign * edge for edge in (min(levels) - 3 * max(edges), max(levels) + 1.1 * max(edges)))
     return low, high
+
+
+def _not_drawn(sweep: Sweep) -> str:
+    """Which curves are left out, in a sentence."""
+    if not (names := left_out(sweep)):
+        return ""
+    compared = f"the race compared most values by {wording.label(sweep.metric)} only"
+    return f"Not drawn: {listing([wording.label(name) for name in names])}, because {compared}. The table has the rest."
 
 
 class _LearnedView:

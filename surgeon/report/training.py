@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,7 @@ from surgeon.results import Measured
 if TYPE_CHECKING:
     from surgeon.results import Epoch, FineTuning
 
+AS_SAVED, UNCHANGED = "as saved", "as trained and saved"
 CYCLE_END = "end of a cycle: a snapshot"
 MOST_STEPS = 300
 """Of so many a curve is drawn."""
@@ -83,7 +84,8 @@ def training_page(result: FineTuning) -> str:
         cycle_ends=_cycle_ends(result),
         rate_text=_rate_text,
         rates_of=lambda epoch: _rates_of(epoch, _slow_head(result)),
-        recipe={key: _setting(value) for key, value in result.recipe.items()},
+        changed=_settings(result, changed=True),
+        unchanged=_settings(result, changed=False),
         facts=_facts(result),
     )
 
@@ -91,11 +93,21 @@ def training_page(result: FineTuning) -> str:
 def rows_of(result: FineTuning) -> tuple[Measured, ...]:
     """What was measured, split by split; of a run that was recorded before both settings were, what there is."""
     if result.figures:
-        return result.figures
+        return tuple(_once(result.figures))
     rows = [Measured(split="validation", setting="as trained", metrics=result.validation)]
     if result.test is not None:
         rows.append(Measured(split="test", setting="as saved", tta=result.tta, metrics=result.test))
     return tuple(rows)
+
+
+def _once(figures: Sequence[Measured]) -> Iterator[Measured]:
+    """Where nothing was chosen, the checkpoint is the network as trained: its figures are told once."""
+    for one in figures:
+        others = [each for each in figures if each is not one and (each.split, each.tta) == (one.split, one.tta)]
+        if all(each.metrics != one.metrics for each in others):
+            yield one
+        elif one.setting == AS_SAVED:
+            yield one.model_copy(update={"setting": UNCHANGED})
 
 
 def _cycle_ends(result: FineTuning) -> list[int]:
@@ -233,6 +245,18 @@ def _accuracy(result: FineTuning) -> str:
     metrics, where = (result.test, "test") if result.test else (result.validation, "validation")
     name = metrics.primary
     return f"{where} {wording.label(name)} {wording.figure(name, metrics.value(name))}"
+
+
+def _settings(result: FineTuning, *, changed: bool) -> list[tuple[str, str, str]]:
+    """The keys of the recipe that differ from the defaults, or those that do not: value, and what it was decided by."""
+    from surgeon.training.recipe import Recipe
+
+    usual = Recipe().model_dump(mode="json")
+    return [
+        (key, _setting(value), result.decided.get(key, ""))
+        for key, value in result.recipe.items()
+        if (key not in usual or _setting(value) != _setting(usual[key])) is changed
+    ]
 
 
 def _setting(value: Any) -> str:

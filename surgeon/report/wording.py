@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -19,9 +20,14 @@ __all__ = [
     "DROPPED",
     "MISSING",
     "NOT_FINITE",
+    "arrow",
+    "class_name",
     "difference",
     "figure",
     "gain_text",
+    "gained",
+    "headed",
+    "improved",
     "interpolation_text",
     "interval_text",
     "label",
@@ -37,6 +43,8 @@ __all__ = [
     "verdict",
 ]
 
+LONG_NAME = 24
+"""Longer names of classes, of which there are several with commas between, are shown by the first."""
 DROPPED = "dropped early: estimated from some of the images"
 
 
@@ -82,28 +90,51 @@ def figure(metric_name: str, value: float | None) -> str:
     return shown(metric_name).figure(value)
 
 
+def arrow(metric_name: str) -> str:
+    """Which way is better: `↑` or `↓`; nothing for what is no metric."""
+    from surgeon.metrics import metrics
+
+    if metric_name not in metrics:
+        return ""
+    return "↑" if metrics[metric_name].higher_is_better else "↓"
+
+
+def headed(metric_name: str) -> str:
+    """A metric above a column: in few words, and which way is better."""
+    return f"{shown(metric_name).heading} {arrow(metric_name)}".strip()
+
+
 def gain_text(gain: Gain) -> str:
-    """The difference from the original with its interval: `+0.26 points (95%: -0.10 to +0.62), not significant`."""
-    if not math.isfinite(gain.difference):
-        return NOT_FINITE
-    noise = ", not significant" if gain.within_noise else ""
-    return f"{difference(gain.metric, gain.difference)}{unit(gain.metric)} (95%: {interval_text(gain)}){noise}"
+    """The gain over the original with its interval: `+0.26 points (95%: -0.10 to +0.62), not significant`.
+
+    Positive is better, whatever the metric.
+    """
+    return shown(gain.metric).improvement(gain.improvement)
 
 
 def short_gain_text(gain: Gain) -> str:
-    """The difference from the original and how far its 95% interval reaches: `-0.0880 ±0.0252`."""
-    if not math.isfinite(gain.difference):
+    """The gain over the original and how far its 95% interval reaches: `+0.0880 ±0.0252`."""
+    by, low, high = gain.improvement
+    if not math.isfinite(by):
         return NOT_FINITE
-    reach = max(gain.high - gain.difference, gain.difference - gain.low)
-    shown = difference(gain.metric, reach).removeprefix("+") if math.isfinite(reach) else "∞"
-    return f"{difference(gain.metric, gain.difference)} ±{shown}"
+    reach = max(high - by, by - low)
+    told = difference(gain.metric, reach).removeprefix("+") if math.isfinite(reach) else "∞"
+    return f"{difference(gain.metric, by)} ±{told}"
 
 
 def interval_text(gain: Gain) -> str:
-    """The 95% interval of a difference; that of a single image has no bounds."""
-    if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
-        return "unbounded"
-    return f"{difference(gain.metric, gain.low)} to {difference(gain.metric, gain.high)}"
+    """The 95% interval of a gain; that of a single image has no bounds."""
+    return shown(gain.metric).interval(*gain.improvement[1:])
+
+
+def improved(metric_name: str, change: float) -> float:
+    """A change of a metric, turned so that positive is better."""
+    return -change if arrow(metric_name) == "↓" else change
+
+
+def gained(metric_name: str, change: float) -> str:
+    """The same as people read it, without its unit."""
+    return difference(metric_name, improved(metric_name, change))
 
 
 def difference(metric_name: str, value: float) -> str:
@@ -119,6 +150,14 @@ def preprocessing_text(images: Preprocessing) -> str:
         resized = "" if images.input_size[1:] == (sound.bands, sound.frames) else f", resized to {size}"
         return f"{sound.text}{resized}, mean {mean}, std {std}"
     return f"{size} px, {images.interpolation}, crop {images.crop_pct:g}, mean {mean}, std {std}"
+
+
+def class_name(name: str) -> str:
+    """A class as people call it: `n01644900 tailed_frog` is a tailed frog, of several names the first."""
+    plain = re.sub(r"^n\d{8}[ _-]+", "", name)
+    plain = re.sub(r"(?<=\w)_(?=\w)", " ", plain) if plain != name else plain
+    first = plain.partition(",")[0].strip()
+    return first if first and len(plain) > LONG_NAME else plain
 
 
 def matched_text(classes: tuple[int, int] | None) -> str:
@@ -165,12 +204,15 @@ def left_out_text(result: FineTuning) -> str:
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Each name without the folders that all of them begin with."""
+    """Each name without the folders that all of them begin with, and without the `checkpoint` that they may end in."""
     parts = [PurePath(name).parts for name in names]
     common = 0
     while all(len(own) > common + 1 and own[common] == parts[0][common] for own in parts):
         common += 1
-    return {name: str(PurePath(*own[common:])) for name, own in zip(names, parts, strict=True)}
+    parts = [own[common:] for own in parts]
+    if len(parts) > 1 and all(len(own) > 1 and own[-1] == "checkpoint" for own in parts):
+        parts = [own[:-1] for own in parts]  # runs/a/checkpoint and runs/b/checkpoint are a and b
+    return {name: str(PurePath(*own)) for name, own in zip(names, parts, strict=True)}
 
 
 def verdict(gain: Gain) -> str:

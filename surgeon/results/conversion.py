@@ -6,12 +6,13 @@ from collections import Counter
 
 from pydantic import BaseModel, ConfigDict
 
+from surgeon.core.readable import Readable
 from surgeon.models.history import Renamed
 from surgeon.models.origin import BaseWeights, Preprocessing
 from surgeon.surgery.plan import Insertion, Operation, ResolvedPlan
 
 
-class Conversion(BaseModel):
+class Conversion(Readable, BaseModel):
     """What a conversion did; the table, the JSON and the card say nothing else."""
 
     model_config = ConfigDict(frozen=True)

@@ -119,17 +119,17 @@ def check_study(content: Mapping[str, Any], path: Path) -> Definition:
     problems += _in_names(given, wrong)
     problems += _in_evaluations(evaluations, variants, given)
     problems += [text for name in given.metrics if (text := _refused(_check_metric, name))]
+    # What has mistakes of its own is missing by now, but it may be compared.
+    written = names if isinstance(names := content.get("evaluations"), dict) else evaluations
+    named = [Cell(variant, str(evaluation)) for evaluation in written for variant in given.variants]
+    cells = named if problems else _cells(variants, evaluations)
     comparisons: tuple[Comparison, ...] = ()
     reference: Cell | None = None
-    if not problems:  # which otherwise may have left out what is compared
-        comparisons = tuple(dict.fromkeys(_comparisons(given, variants, evaluations, problems)))
-        reference = _reference(
-            given.variability,
-            _cells(variants, evaluations),
-            evaluations,
-            any(one.varies != SEED for one in variants),
-            problems,
-        )
+    if "variants" not in wrong:
+        comparisons = tuple(dict.fromkeys(_comparisons(given, cells, problems)))
+    if not problems:
+        varied = any(one.varies != SEED for one in variants)
+        reference = _reference(given.variability, cells, evaluations, varied, problems)
     if problems:
         shown = [text.strip().rstrip(".?") for text in problems[:MOST_PROBLEMS]]
         more = len(problems) - len(shown)
@@ -182,6 +182,7 @@ def _problem(details: Any) -> str:
 def _variants(given: StudyFile, folder: Path, problems: list[str], wrong: set[str]) -> Iterator[Variant]:
     base = {"recipe": given.recipe} if isinstance(given.recipe, str) else dict(given.recipe or {})
     outside = {name: getattr(given, name) for name in OF_NETWORK}
+    mistakes: dict[str, list[str]] = {}
     for name, own in given.variants.items():
         keys = dict(own or {})
         network = {**outside, **{key: keys.pop(key) for key in OF_NETWORK if key in keys}}
@@ -193,14 +194,18 @@ def _variants(given: StudyFile, folder: Path, problems: list[str], wrong: set[st
         try:
             recipe = _recipe(content, folder)
         except SurgeonError as error:
-            found.append(error.message.removeprefix("The options").partition(" in it: ")[2] or error.message)
+            listed = error.message.removeprefix("The options").partition(" in it: ")[2] or error.message
+            found += listed.rstrip(".").split("; ")
         if found or recipe is None or wrong & {key for key in OF_NETWORK if network[key] is None}:
-            problems += [f"variant {name!r}: {text.rstrip('.')}" for text in found]
+            for text in found:
+                mistakes.setdefault(text.rstrip("."), []).append(repr(name))
             continue
         stored = recipe.model_dump(mode="json", exclude_defaults=True)
         yield Variant(
             name=name, recipe=stored, varies=varies, epochs=recipe.epochs, snapshots=recipe.snapshots, **network
         )
+    for text, names in mistakes.items():  # one that all variants have from the study is told once
+        problems.append(f"{'variant' if len(names) == 1 else 'variants'} {listing(names, limit=3)}: {text}")
 
 
 def _recipe(content: dict[str, Any], folder: Path) -> Any:
@@ -278,14 +283,11 @@ def _in_evaluations(evaluations: Mapping[str, Evaluation], variants: list[Varian
         yield from (f"evaluation {name!r}: {text}" for text in checks if text)
 
 
-def _comparisons(
-    given: StudyFile, variants: list[Variant], evaluations: Mapping[str, Evaluation], problems: list[str]
-) -> Iterator[Comparison]:
+def _comparisons(given: StudyFile, cells: list[Cell], problems: list[str]) -> Iterator[Comparison]:
     asked = given.comparisons
     if asked is None:
-        first, *others = (variant.name for variant in variants)
+        first, *others = list(given.variants) or [""]
         asked = dict.fromkeys(others, first)
-    cells = _cells(variants, evaluations)
     for candidate, baselines in asked.items():
         for baseline in [baselines] if isinstance(baselines, str) else baselines:
             found = list(_pairs(candidate, baseline, cells))

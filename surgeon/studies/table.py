@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
+from surgeon.core.errors import listing
 from surgeon.metrics import ImageScores, Interval, metrics
 from surgeon.metrics.interval import TAIL
 from surgeon.metrics.seeds import image_interval, seed_interval
@@ -20,15 +21,24 @@ from surgeon.training.state import STATE
 
 OfSeeds = Mapping[int | None, Measured]
 ONE_SEED = "one seed: chance of training not known"
+CONCLUSIVE = BETTER, WORSE = "better", "worse"
+NOT_SIGNIFICANT = "not significant"
+MOST_FINDINGS = 6
 
 
-def table_of(study: Definition, folder: StudyFolder) -> Study:
-    """Everything that is known so far."""
+def table_of(study: Definition, folder: StudyFolder, errors: Mapping[str, str] | None = None) -> Study:
+    """Everything that is known so far.
+
+    Args:
+        study: The study.
+        folder: Its folder.
+        errors: Why runs have just failed, by name, for those that could not write that down.
+    """
     reader = Reader(study, folder)
     cells = [Cell(v.name, name) for name in study.evaluations for v in study.variants if study.applies(name, v)]
     measured = {cell: reader.measured(cell) for cell in cells}
     comparisons = len(study.comparisons) * len(study.metrics)
-    runs = tuple(run_of(task, folder) for task in tasks_of(study, folder))
+    runs = tuple(run_of(task, folder, (errors or {}).get(task.name, "")) for task in tasks_of(study, folder))
     rows = tuple(row for metric in study.metrics for cell in cells for row in _row(cell, measured[cell], metric))
     differences = tuple(
         found
@@ -47,19 +57,19 @@ def table_of(study: Definition, folder: StudyFolder) -> Study:
         variability=variability,
         variability_reference=str(study.variability) if variability else "",
         variability_comparisons=comparisons_in(variability),
-        notes=tuple(_notes(study, runs, comparisons, comparisons_in(variability))),
+        notes=(*_findings(differences), *_notes(study, runs, comparisons, comparisons_in(variability))),
         output=str(folder.path),
     )
 
 
-def run_of(task: Task, folder: StudyFolder) -> StudyRun:
-    """How far a run is."""
+def run_of(task: Task, folder: StudyFolder, error: str = "") -> StudyRun:
+    """How far a run is; `error` says why it has just failed, if it could not write that down."""
     notes = Notes.read(task.notes)
     state, remark = RunState.WAITING, ""
     if task.is_done:
         state = RunState.FINISHED
-    elif notes.error:
-        state, remark = RunState.FAILED, notes.error
+    elif error or notes.error:
+        state, remark = RunState.FAILED, error or notes.error
     elif folder.is_running(task.name):
         state, remark = RunState.RUNNING, progress_of(task.log)
     elif task.steps[0].is_done or (folder.run(task.name) / STATE).is_file():
@@ -144,10 +154,10 @@ def verdict(seeds: int, over_seeds: Interval | None, over_images: Interval | Non
         return "not finite"
     known = [interval for interval in (over_seeds, over_images) if interval is not None]
     if all(interval.low > 0 for interval in known):
-        return "better" if higher_is_better else "worse"
+        return BETTER if higher_is_better else WORSE
     if all(interval.high < 0 for interval in known):
-        return "worse" if higher_is_better else "better"
-    return "not significant"
+        return WORSE if higher_is_better else BETTER
+    return NOT_SIGNIFICANT
 
 
 def _values(of_seeds: OfSeeds, metric: str) -> dict[int | None, float]:
@@ -167,6 +177,21 @@ def _less(one: float, other: float) -> float:
 
 def _bounds(interval: Interval | None, least: float = -math.inf, most: float = math.inf) -> Bounds | None:
     return None if interval is None else Bounds(low=max(interval.low, least), high=min(interval.high, most))
+
+
+def _findings(differences: Sequence[StudyDifference]) -> Iterator[str]:
+    """What the comparisons say, in a sentence; nothing where no comparison could have said anything."""
+    several = len({one.evaluation for one in differences}) > 1
+    found = [
+        f"{Cell(one.variant, one.evaluation) if several else one.variant} is {one.verdict} than "
+        f"{Cell(one.baseline, one.baseline_evaluation) if several else one.baseline} ({one.metric})"
+        for one in differences
+        if one.verdict in CONCLUSIVE
+    ]
+    if found:
+        yield f"Significant: {listing(found, limit=MOST_FINDINGS)}."
+    elif any(one.verdict == NOT_SIGNIFICANT for one in differences):
+        yield "No difference is significant."
 
 
 def _notes(study: Definition, runs: Sequence[StudyRun], comparisons: int, ratios: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from surgeon.core.private import BatchNorm
+from surgeon.core.readable import Readable
 from surgeon.layers.running import evaluating, flatten
 from surgeon.layers.surgical import SurgicalNorm
 from surgeon.models.origin import Preprocessing
@@ -54,7 +55,7 @@ class UnitReport(BaseModel):
     parameters: int
 
 
-class Inspection(BaseModel):
+class Inspection(Readable, BaseModel):
     """All normalisation layers of a network, with totals, and the units that were inserted."""
 
     model_config = ConfigDict(frozen=True)

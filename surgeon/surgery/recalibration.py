@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError, count
 from surgeon.core.private import BatchNorm
+from surgeon.core.readable import Readable
 from surgeon.layers.router import Branch
 from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import Statistics
@@ -37,7 +38,7 @@ DEFAULT_PRIOR = 1024.0
 """It helped on every shift that was measured, and cost least where there was none: docs/recalibrate.md."""
 
 
-class Reestimation(BaseModel):
+class Reestimation(Readable, BaseModel):
     """What became of a network's statistics."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from surgeon.core.errors import SurgeonError, count
+from surgeon.core.readable import Readable
 from surgeon.layers.router import Branch
 from surgeon.layers.running import evaluating
 from surgeon.layers.statistics import example_statistics, wide
@@ -85,7 +86,7 @@ class LayerShift(Distance):
     worst_distance: float
 
 
-class Shift(BaseModel):
+class Shift(Readable, BaseModel):
     """How far images are from what a network's stored statistics describe."""
 
     model_config = ConfigDict(frozen=True)

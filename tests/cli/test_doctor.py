@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from tests.cli.running import done, invoke
 
 FOUND = {
     "surgeon", "python", "torch", "torchvision", "timm", "requirements", "imports", "devices", "threads",
-    "compiled kernels", "hub cache", "disk", "hub", "self-test",
+    "compiled kernels", "Triton kernels", "hub cache", "disk", "hub", "self-test",
 }  # fmt: skip
 
 
@@ -103,6 +104,34 @@ def test_kernels_that_compute_something_else(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("surgeon.layers.native.ghost_forward", lambda x, *_: (x + 1, x, x))
     (finding,) = doctor._kernels()
     assert finding.state == "broken"
+
+
+def test_kernels_of_triton_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    (finding,) = doctor._gpu_kernels()
+    assert finding.state == "ok"
+    assert "no GPU" in finding.value
+
+
+def test_kernels_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: by the interpreter, or by what is there."""
+    pytest.importorskip("triton")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("surgeon.layers.triton._failures", [])
+    (finding,) = doctor._gpu_kernels(device)
+    assert finding.value == "installed and usable"
+    with monkeypatch.context() as patch:
+        patch.setattr("surgeon.layers.triton.ghost_forward", lambda x, *_: SimpleNamespace(y=x + 1))
+        assert next(doctor._gpu_kernels(device)).state == "broken"
+    with monkeypatch.context() as patch:
+        patch.setattr("surgeon.layers.triton.ghost.launch", lambda *_, **__: 1 / 0)
+        (finding,) = doctor._gpu_kernels(device)
+        assert finding.value == "not usable: ZeroDivisionError: division by zero"
+        assert finding.advice
+    monkeypatch.setattr("surgeon.layers.triton.installed", lambda: False)
+    (finding,) = doctor._gpu_kernels(device)
+    assert "pip install triton" in finding.advice
 
 
 def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:

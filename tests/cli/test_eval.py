@@ -136,7 +136,7 @@ def test_a_checkpoint_with_the_temperature_is_in_the_run_folder(tmp_path: Path) 
     told = evaluation("digits-resnet8", "--data", "digits", "--temperature", "-o", tmp_path / "run")
     assert told["checkpoint"] == str(tmp_path / "run" / "checkpoint")
     assert told["split"] == "validation", "not what the test images are measured with afterwards"
-    assert "is stored: its gain is significant" in told["decision"]
+    assert "is stored: its gain in cross-entropy is significant" in told["decision"]
     again = evaluation(told["checkpoint"], "--data", "digits", "--split", "validation")["metrics"]
     assert again["cross_entropy"] == pytest.approx(told["metrics"]["scaled_cross_entropy"], rel=1e-5)
     assert again["temperature"] == pytest.approx(1, abs=1e-3)

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -180,6 +181,22 @@ def test_a_failed_run_says_why() -> None:
     assert "huge-0  failed: finetune: A batch of 4000 is larger than the 40 training images" in outcome.stderr
     assert "1 run of 2 failed: huge-0." in outcome.stderr
     assert "plain" in outcome.stdout
+
+
+def test_runs_that_cannot_even_write_down_why_they_failed_count_as_failed() -> None:
+    """As on a disk that an earlier run has filled."""
+    file = write(seeds=2)
+    assert invoke("study", file, "-o", "out", "--jobs", "1").code == 0
+    for entry in ("runs/plain-1", "evaluations/plain-1"):
+        shutil.rmtree(Path("out", entry), ignore_errors=True)
+    for entry in ("logs/plain-1.log", "logs/plain-1.json"):
+        Path("out", entry).unlink()
+        Path("out", entry).mkdir()  # in whose place nothing can be written
+    outcome = invoke("study", file, "-o", "out", "--jobs", "1")
+    assert outcome.code == 1
+    assert "1 run of 2 failed: plain-1." in outcome.stderr
+    shutil.rmtree("out/logs")
+    assert invoke("study", file, "-o", "out", "--jobs", "1").code == 0
 
 
 def test_other_settings_in_the_same_folder() -> None:

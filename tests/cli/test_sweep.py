@@ -266,7 +266,7 @@ def test_a_gain_within_noise_is_not_stored_unless_forced(tmp_path: Path) -> None
     """What is left is the original, also for who wants timm's form."""
     found = document(*QUICK, "--apply", "-o", tmp_path / "out")
     assert (found["best"], found["kept"]) == ("alpha 0.4", "original")
-    assert "alpha 0.4 is not stored: its gain is not significant, cross-entropy -0.0" in found["decision"]
+    assert "alpha 0.4 is not stored: its gain in cross-entropy is not significant, +0.0" in found["decision"]
     folder = tmp_path / "out" / "checkpoint"
     assert {rewrites["example-weighted"]["alpha"] for rewrites in operations(folder).values()} == {0.0}
     options = ("--limit", 60, "--batch-size", 16)
@@ -280,7 +280,7 @@ def test_a_gain_within_noise_is_not_stored_unless_forced(tmp_path: Path) -> None
     assert "Checkpoint (original)" in told
     forced = document(*QUICK, "--force", "-o", tmp_path / "out")
     assert forced["kept"] == "alpha 0.4"
-    assert "is stored because of --force, although its gain is not significant" in forced["decision"]
+    assert "is stored because of --force, although its gain in cross-entropy is not significant" in forced["decision"]
     assert {rewrites["example-weighted"]["alpha"] for rewrites in operations(folder).values()} == {0.4}
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import shutil
-import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -27,15 +24,17 @@ from tests.cli.running import done
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
-HELPERS = {"timing", "real_data", "shift_tables"}
+HELPERS = {"timing", "real_data", "shift_tables", "gate", "ledger", "verdicts", "resident"}
 LARGE = {
     "norm_layers": "norm_overhead measures whole networks",
+    "gpu": "needs a GPU",
     "timm_models": "a longer study",
     "interval_coverage": "a longer study",
     "race_regret": "a longer study",
     "shift_study": "a longer study",
     "instance_aware": "a longer study",
     "cifar_alpha": "needs its arguments",
+    "large_run": "computes, and measures nothing",
     "robustness_cost": "needs its arguments",
 }
 """What `make bench` leaves out."""
@@ -179,7 +178,8 @@ def test_lambda_cost(
 
     request = InferenceRequest(data=str(data), split="test", limit=40)
     sizes = {"MODEL": "cifar-resnet20", "IMAGES": 40, "VALUES": 2, "ROUNDS": 1, "REQUEST": request, "REAL": True}
-    assert "2 passes per image" in ran(script("lambda_cost", monkeypatch, **sizes, RESNET20=weights), capsys)
+    printed = ran(script("lambda_cost", monkeypatch, **sizes, RESNET20=weights), capsys)
+    assert "2.00x  (at most 2.00x: ok)" in printed
 
 
 def test_recalibrate_cost(
@@ -207,8 +207,8 @@ def test_eval_speed(
     monkeypatch.setattr("surgeon.cli.host.keep_heap", lambda: None)
     monkeypatch.setattr(module, "in_own_process", lambda name: (module.ALTERNATIVES | module.RATIOS)[name]())
     printed = ran(module, capsys)
-    assert "ratio" in printed
-    assert "against the bare network" in printed
+    assert "at least 2.50x" in printed
+    assert "shares of the bare network" in printed
 
 
 def _with_ten_classes(create: Callable[..., Any]) -> Callable[..., Any]:
@@ -240,15 +240,44 @@ def test_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert "peak resident memory" in ran(module, capsys)
 
 
+def test_scale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("scale", monkeypatch, SIZES=(300, 600), BATCH=64)
+
+    def cost(run: Callable[[], object]) -> tuple[float, float]:
+        run()
+        return 1.0, 1.0
+
+    monkeypatch.setattr(module, "cost", cost)
+    threads = torch.get_num_threads()
+    try:
+        printed = ran(module, capsys)
+    finally:
+        torch.set_num_threads(threads)
+    assert "a sample among 600 against one among 300" in printed
+    assert "0.50x  (at most 1.30x: ok)" in printed
+    assert "journal on the disk" in printed
+
+
+def test_large_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    module = script("large_run", monkeypatch)
+    given = {"images": 3_600_000, "values": 2, "rate": 1000, "score": 0, "decode": 0.001, "devices": 2}
+    options = [f"--{name}={value}" for name, value in given.items()]
+    monkeypatch.setattr(sys, "argv", ["large_run.py", *options])
+    printed = ran(module, capsys)
+    assert "| evaluation, 3,600,000 images | 30 min |" in printed
+    assert "| sweep of 2 values, grid | 60 min |" in printed
+
+
 def test_startup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     module = script("startup", monkeypatch)
-    for arguments, _, _ in module.COMMANDS.values():
-        if arguments != ["demo"]:  # which trains nothing smaller, and has tests of its own
-            small = ["test_resnet" if word == "resnet152" else word for word in arguments]
-            monkeypatch.chdir(tmp_path)
-            done(*small)
+    monkeypatch.chdir(tmp_path)
+    for name in [*module.LIMITS, " ".join(module.CONVERT).replace("resnet152", "test_resnet")]:
+        if name not in ("demo", "import surgeon"):  # the demo trains nothing smaller, and has tests of its own
+            done(*name.split())
     monkeypatch.setattr(module, "seconds", lambda *_: 0.1)
-    assert "at most 30 s: ok" in ran(module, capsys)
+    printed = ran(module, capsys)
+    assert "at most 30 s: ok" in printed
+    assert "1.00x  (at most 1.50x: ok)" in printed
 
 
 def test_cifar_alpha(
@@ -284,6 +313,19 @@ def test_timm_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert "and by design 3" in printed
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_gpu(there: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the CPU all of it runs; without a GPU it says so."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    small: dict[str, Any] = {"SIZE": 32, "BATCHES": (2,), "TRAINING_BATCH": 16, "ROUNDS": 1}
+    few: dict[str, Any] = {"NETWORKS": ("test_resnet",), "PRECISIONS": (torch.float32,), "COMPILED": ()}
+    module = script("gpu", monkeypatch, **(small | few | {"DEVICE": "cpu"} if there else {}))
+    assert module.main() == (0 if there else 2)
+    printed = capsys.readouterr().out
+    assert ("ghost:size=16, Triton" in printed) == there
+    assert ("There is no GPU" in printed) != there
+
+
 # --- together -------------------------------------------------------------------------------------------
 
 
@@ -305,17 +347,7 @@ def test_every_benchmark_has_a_test() -> None:
     assert {name for name in names() if f"test_{name}" not in globals()} == set()
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
-@pytest.mark.parametrize("crashing", ["", "ghost_training", "memory"])
-def test_make_bench_runs_all_and_fails_if_one_does(crashing: str, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/ran\ntest "$1" != "benchmarks/{crashing}.py"\n')
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    stamp = tmp_path / "stamp"
-    stamp.touch()
-    command = ["make", "-C", str(ROOT), "bench", f"PYTHON={python}", f"STAMP={stamp}"]
-    finished = subprocess.run(command, capture_output=True, text=True)
-    assert (finished.returncode == 0) == (not crashing), finished.stderr
-    assert (f"failed: {crashing}" in finished.stdout) == bool(crashing)
-    ran_ones = {Path(line).stem for line in (tmp_path / "ran").read_text().splitlines()}
-    assert ran_ones == names() - set(LARGE)
+def test_the_gate_runs_every_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = script("gate", monkeypatch)
+    assert set(gate.SCRIPTS) == names() - set(LARGE)
+    assert set(gate.IN_FAST) <= set(gate.SCRIPTS)

@@ -86,6 +86,11 @@ def test_the_gain_over_the_mean_member_is_paired() -> None:
 def test_short_names() -> None:
     assert short_names(["runs/a/1", "runs/a/2"]) == {"runs/a/1": "1", "runs/a/2": "2"}
     assert short_names(["runs/a/last", "runs/b/last"]) == {"runs/a/last": "a/last", "runs/b/last": "b/last"}
+    assert short_names(["runs/a/checkpoint", "runs/b/checkpoint"]) == {
+        "runs/a/checkpoint": "a",
+        "runs/b/checkpoint": "b",
+    }
+    assert short_names(["a/checkpoint", "checkpoint"]) == {"a/checkpoint": "a/checkpoint", "checkpoint": "checkpoint"}
     assert short_names(["runs/a", "runs/a/x"]) == {"runs/a": "a", "runs/a/x": "a/x"}
 
 

@@ -69,8 +69,8 @@ def test_merging_is_as_if_one_had_seen_all() -> None:
             half = Scores()
             indices = part._indices()[places]
             half.classes = part.classes
-            half._grow(60)
-            half._images[indices] = part._images[indices]
+            half._grow(indices)
+            half._images[indices - half._first] = part._rows(indices)
             of_half[name] = half
         halves.append(ScoresUnder(of_half))
     joined = ScoresUnder({}).merge(halves[0]).merge(halves[1])

@@ -46,7 +46,7 @@ def test_figures_have_their_metrics_unit(metric: str, value: float | None, text:
     ("compared", "text"),
     [
         (difference("accuracy", 0.0026, -0.001, 0.0062), "+0.26 points (95%: -0.10 to +0.62), not significant"),
-        (difference("cross-entropy", -0.0123, -0.015, -0.0096), "-0.0123 (95%: -0.0150 to -0.0096)"),
+        (difference("cross-entropy", -0.0123, -0.015, -0.0096), "+0.0123 (95%: +0.0096 to +0.0150)"),
         (difference("cross-entropy", -1e-7, -1e-7, -1e-7), "+0.0000 (95%: +0.0000 to +0.0000)"),
         (difference("accuracy", 0.01, -math.inf, math.inf), "+1.00 points (95%: unbounded), not significant"),
         (difference("cross-entropy", math.inf, math.inf, math.inf), "not finite"),
@@ -60,7 +60,7 @@ def test_a_gain_comes_with_its_interval(compared: Gain, text: str) -> None:
     ("compared", "text"),
     [
         (difference("accuracy", 0.0026, -0.001, 0.0062), "+0.26 ±0.36"),
-        (difference("cross-entropy", -0.0123, -0.015, -0.0096), "-0.0123 ±0.0027"),
+        (difference("cross-entropy", -0.0123, -0.015, -0.0096), "+0.0123 ±0.0027"),
         (difference("accuracy", 0.01, -math.inf, math.inf), "+1.00 ±∞"),
         (difference("cross-entropy", math.inf, math.inf, math.inf), "not finite"),
     ],
@@ -166,7 +166,7 @@ def test_lines_do_not_run_across_values_that_are_not_on_them() -> None:
     swept = [point(alpha, "cross-entropy", "beaten" if alpha == 0.2 else None) for alpha in (0, 0.1, 0.2, 0.3, 0.4)]
     html = sweep_page(sweep(points=swept))
     lines = re.findall(r'<path class="line" d="(M[^"]*)"', html.replace('d="M0 6H26"', ""))
-    assert [(line.count("M"), line.count("L")) for line in lines] == [(2, 2)] * 4
+    assert [(line.count("M"), line.count("L")) for line in lines] == [(2, 2)] * 3
     assert "○" in sweep_in_terminal(sweep(points=swept))
     assert "○" not in sweep_in_terminal(sweep(points=[one for one in swept if not one.dropped]))
 
@@ -238,6 +238,11 @@ def test_every_number_of_the_page_is_the_records(record: Sweep) -> None:
     original = record.settings[0].choosing.value(record.metric)
     estimated = [swept.gain.difference for swept in record.points if swept.dropped and swept.gain]
     known |= {original + gained for gained in estimated if original is not None}
+    gains = [gain for one in record.settings for gain in one.gains] + [one.gain for one in record.points if one.gain]
+    known |= {number for gain in gains for number in gain.improvement}
+    if not record.higher_is_better:
+        known |= {-one.gain_choosing for one in record.learned} | {-one.gain_confirming for one in record.learned}
+        known |= {one.gain_confirming - one.gain_choosing for one in record.learned}
     shown = [float(value) for name in ("data-value", "data-low", "data-high", "data-x") for value in page.values(name)]
     assert len(shown) > 10
     assert {value for value in shown if math.isfinite(value)} <= known | {0.0}
@@ -308,7 +313,7 @@ def test_tables_and_charts_are_accessible() -> None:
     charts = [attributes for tag, attributes in page.tags if tag == "svg" and attributes.get("role") == "img"]
     identifiers = page.values("id")
     assert len(identifiers) == len(set(identifiers))
-    assert len(charts) == 4
+    assert len(charts) == 3
     for one in charts:
         assert set((one["aria-labelledby"] or "").split()) <= set(identifiers)
 
@@ -328,7 +333,7 @@ def test_layers_of_one_number_have_bars_without_whiskers() -> None:
     bars = bars[: bars.index("</svg>")]
     assert re.findall(r'data-value="([^"]+)"', bars) == ["0.25", "-0.5"]
     assert "whisker" not in bars
-    assert "-0.0100" in html, "the gap between the halves"
+    assert "+0.0100" in html, "the gap between the halves"
 
 
 @pytest.mark.parametrize(
@@ -348,3 +353,20 @@ def test_values_far_worse_do_not_flatten_the_gains() -> None:
     collapsed = Point(value=1.0, metrics=figures(1.0), gain=difference("cross-entropy", 9.0, 8.5, 9.5))
     html = sweep_page(sweep(points=[*points("cross-entropy")[:6], collapsed]))
     assert "Off the scale: alpha 1." in html
+
+
+def test_a_curve_that_a_race_left_nearly_empty_is_not_drawn() -> None:
+    """Of nine values, five or more that the race did not compare by accuracy; two of them are."""
+    swept = [point(alpha, "cross-entropy", "beaten" if alpha > 0.3 else None) for alpha in (0, 0.3, 0.4, 0.5, 0.6, 0.8)]
+    html = sweep_page(sweep(points=swept, learned=()))
+    assert re.findall(r'<h3 id="([^"]*)-heading"', html) == ["cross-entropy"]
+    text = "Not drawn: accuracy and cross-entropy after temperature scaling, because the race compared most values by "
+    assert text + "cross-entropy only." in Page(html).text
+    assert 'class="series-2' not in html
+
+
+def test_a_curve_shows_what_may_be_better_where_a_value_is_far_worse() -> None:
+    """The range reaches three times as far below the original as the best reaches above it, whichever way is better."""
+    far = point(3.0, "cross-entropy")
+    html = sweep_page(sweep(points=[*points("cross-entropy")[:5], far], learned=()))
+    assert "Off the scale: alpha 3." in Page(html).text

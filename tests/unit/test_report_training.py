@@ -14,11 +14,13 @@ from surgeon.commands.finetune import finishing
 from surgeon.core.errors import SurgeonError
 from surgeon.metrics import in_order
 from surgeon.report import chart
-from surgeon.report.training import training_page, training_picture
+from surgeon.report.training import rows_of, training_page, training_picture
 from surgeon.results import FineTuning
+from surgeon.training.recipe import Recipe
 from tests.unit.test_report_sweep import Page, numbers_in
 from tests.unit.training_record import epoch, epochs, in_cycles, not_finite, one_bad_epoch, run, seldom_validated
 
+KEYS = re.compile(r"<code>(.*?)</code>.*?<td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>")
 RECORDS = {
     "plain": run(),
     "in cycles": in_cycles(),
@@ -145,19 +147,32 @@ def test_without_test_images_the_validation_images_are_quoted() -> None:
     assert "test-time augmentation" not in html, "nothing was tested with it"
 
 
-def test_every_key_of_the_recipe_is_in_its_table() -> None:
+def test_every_key_of_the_recipe_is_in_one_table_those_at_their_defaults_folded_away() -> None:
+    record = run(decided={"norm_weight_decay": "a residual network"})
+    html = training_page(record)
+    changed, usual = (
+        {key: (value, reason) for row in table(html, name) for key, value, reason in [KEYS.findall(row)[0]]}
+        for name in ("changed-table", "recipe-table")
+    )
+    assert not changed.keys() & usual.keys()
+    assert changed.keys() | usual.keys() == record.recipe.keys()
+    assert changed["augment"] == ("crop:padding=4, flip, mixup", "")
+    assert changed["norm_weight_decay"] == ("yes", "a residual network")
+    assert usual["batch_size"] == usual["insert"] == ("–", "")
+    assert float(usual["weight_decay"][0]) == record.recipe["weight_decay"] == Recipe().weight_decay
+    assert html.index("<details>") < html.index('id="recipe-table"') < html.index("</details>")
+    assert html.index('id="changed-table"') < html.index("<details>")
+
+
+def test_figures_of_a_network_that_was_saved_as_trained_are_told_once() -> None:
     record = run()
-    rows = [re.findall(r"<code>(.*?)</code>.*?<td[^>]*>(.*?)</td>", row)[0] for row in table_rows(record)]
-    assert [key for key, _ in rows] == list(record.recipe)
-    shown = dict(rows)
-    assert shown["augment"] == "crop:padding=4, flip, mixup"
-    assert shown["batch_size"] == shown["insert"] == "–"
-    assert shown["norm_weight_decay"] == "yes"
-    assert float(shown["weight_decay"]) == record.recipe["weight_decay"]
-
-
-def table_rows(record: FineTuning) -> list[str]:
-    return table(training_page(record), "recipe-table")
+    trained = [one for one in record.figures if one.setting == "as trained"]
+    twice = [one.model_copy(update={"setting": name}) for one in trained for name in ("as trained", "as saved")]
+    assert [(one.split, one.setting) for one in rows_of(run(figures=twice))] == [
+        ("validation", "as trained and saved"),
+        ("test", "as trained and saved"),
+    ]
+    assert rows_of(record) == record.figures, "a chosen alpha makes them two"
 
 
 def test_images_and_preprocessing_are_said() -> None:
@@ -241,7 +256,7 @@ def test_names_cannot_become_markup(text: str) -> None:
 def test_tables_and_charts_are_accessible() -> None:
     html = training_page(in_cycles())
     page = Page(html)
-    assert html.count("<table") == html.count("<caption") == 3
+    assert html.count("<table") == html.count("<caption") == 4
     assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
     identifiers = page.values("id")
     assert len(identifiers) == len(set(identifiers))

@@ -16,14 +16,22 @@ def told(cross_entropy: float, scaled: float) -> str:
     gains = (gain("accuracy", 0.3), gain("scaled-cross-entropy", 0.3).model_copy(update=difference))
     after = figures(0.3, cross_entropy=cross_entropy, scaled_cross_entropy=scaled)
     best = Setting(name="alpha 0.3", choosing=after, gains=(*gains, gain("cross-entropy", 0.3)))
-    return in_sentences("alpha", "cross-entropy", original, best, [], best)[1]
+    return " ".join(in_sentences("alpha", "cross-entropy", original, best, [], best)[:2])
 
 
 @pytest.mark.parametrize(
     ("cross_entropy", "scaled", "expected"),
     [
-        (0.35, 0.35, ("0.5000 → 0.3500", "gives 0.1000 of that; the rest is better ranking", "0.4000 → 0.3500")),
-        (0.35, 0.42, ("gives all of that; ranking is no better",)),
+        (
+            0.35,
+            0.35,
+            (
+                "0.5000 → 0.3500",
+                "gives 0.1000 of the gain in cross-entropy; the rest is better ranking",
+                "0.4000 → 0.3500",
+            ),
+        ),
+        (0.35, 0.42, ("gives all of the gain in cross-entropy; ranking is no better",)),
         (0.48, 0.35, ("0.5000 → 0.4800", "Ranking gains 0.0500", "confidence loses 0.0300")),
         (0.55, 0.35, ("No gain.",)),
     ],
@@ -33,6 +41,7 @@ def test_confidence_and_ranking_make_up_the_gain(
 ) -> None:
     sentence = told(cross_entropy, scaled)
     assert [part for part in expected if part not in sentence] == [], sentence
+    assert sentence.count("0.5000 → ") == 1, "a number is told once"
 
 
 def test_a_better_value_that_the_bound_on_clean_images_bars_is_named() -> None:

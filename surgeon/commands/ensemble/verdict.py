@@ -36,7 +36,7 @@ def _gain(result: Ensemble, combination: Combination) -> str:
     best = next(member for member in result.members if member.name == result.best)
     sentence = (
         f"The average of {combination.passes} members gives {label(metric)} {value}, the best of them "
-        f"({names[result.best]}) {figure(metric, best.metrics.value(metric))}: {gain_text(gain)}"
+        f"({names[result.best]}) {figure(metric, best.metrics.value(metric))}: gain {gain_text(gain)}"
     )
     over_mean = next((gain for gain in combination.over_mean if gain.metric == metric), None)
     if over_mean is not None:

@@ -14,7 +14,7 @@ from surgeon.studies.folder import StudyFolder, begin, only_study_in
 from surgeon.studies.local import Watcher, run_locally
 from surgeon.studies.on_ray import run_on_ray
 from surgeon.studies.table import table_of
-from surgeon.studies.tasks import tasks_of
+from surgeon.studies.tasks import Task, tasks_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,25 @@ class StudyRequest:
     jobs: int | None = None
     ray: str | None = None
     overwrite: bool = False
+
+
+class _Remembering:
+    """Passes everything on, and keeps why runs have failed: on a full disk nothing else does."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self.errors: dict[str, str] = {}
+
+    def began(self, task: Task) -> None:
+        self._watcher.began(task)
+
+    def ended(self, task: Task, error: str) -> None:
+        if error:
+            self.errors[task.name] = error
+        self._watcher.ended(task, error)
+
+    def says(self, sentence: str) -> None:
+        self._watcher.says(sentence)
 
 
 def run_study(study: Definition, request: StudyRequest, watcher: Watcher) -> Study:
@@ -41,15 +60,16 @@ def run_study(study: Definition, request: StudyRequest, watcher: Watcher) -> Stu
         missing = [task for task in tasks if not task.is_done]
         if len(missing) < len(tasks):
             watcher.says(f"{len(tasks) - len(missing)} of {count(len(tasks), 'run')} are finished already.")
+        remembering = _Remembering(watcher)
         try:
             if request.ray is not None and missing:
-                run_on_ray(missing, request.ray, study, watcher)
+                run_on_ray(missing, request.ray, study, remembering)
             elif missing:
-                run_locally(missing, request.jobs, study.memory, watcher)
+                run_locally(missing, request.jobs, study.memory, remembering)
         except KeyboardInterrupt:
             _write(table_of(study, folder), folder)
             raise Interrupted(f"{folder.path} has all runs so far") from None
-        result = table_of(study, folder)
+        result = table_of(study, folder, remembering.errors)
         _write(result, folder)
     return result
 

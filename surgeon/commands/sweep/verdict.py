@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surgeon.metrics import Metrics
-from surgeon.report.wording import difference, figure, gain_text, label, unit
+from surgeon.report.wording import figure, gain_text, gained, label, unit
 from surgeon.results import Learned, Setting
 
 
@@ -31,7 +31,8 @@ def in_sentences(
     sentences += [_learning(metric, record, setting) for record, setting in learned]
     if best.name != original.name:
         if best.gain(best.reported.primary) is not None:  # by a score of one's own nothing is known of classes
-            sentences.append(_ranking_or_confidence(original.reported, best))
+            told = metric if best.name == chosen.name else ""
+            sentences.append(_ranking_or_confidence(original.reported, best, told))
         if best.confirming is None:
             sentences.append(
                 "Chosen and measured on the same images, which flatters the gain: `surgeon sweep --confirm` measures "
@@ -40,11 +41,9 @@ def in_sentences(
     elif original.reported.temperature is not None:
         sentences.append(_temperature_alone(original.reported))
     if best.clean is not None and best.clean_gain is not None and original.clean is not None:
-        sentences.append(
-            f"On clean images: {label(best.clean_gain.metric)} "
-            f"{figure(best.clean_gain.metric, original.clean.value(best.clean_gain.metric))} → "
-            f"{figure(best.clean_gain.metric, best.clean.value(best.clean_gain.metric))}, {gain_text(best.clean_gain)}."
-        )
+        name = best.clean_gain.metric
+        before, after = (figure(name, one.value(name)) for one in (original.clean, best.clean))
+        sentences.append(f"On clean images: {label(name)} {before} → {after}, gain {gain_text(best.clean_gain)}.")
     return tuple(sentences)
 
 
@@ -56,7 +55,8 @@ def _choice(axis: str, metric: str, original: Setting, chosen: Setting) -> str:
     after = figure(metric, chosen.reported.value(metric))
     held_out = chosen.confirming
     where = f" on {held_out.images:,} held-out images" if held_out is not None else ""
-    sentence = f"{chosen.name} gives {label(metric)} {after}{where}, the original {before}: {gain_text(gain)}"
+    name = chosen.name[0].upper() + chosen.name[1:]
+    sentence = f"{name}: {label(metric)} {before} → {after}{where}, gain {gain_text(gain)}"
     worse = not gain.within_noise and not gain.better
     return f"{sentence}. The choice did not hold up: keep the original." if worse else f"{sentence}."
 
@@ -64,16 +64,16 @@ def _choice(axis: str, metric: str, original: Setting, chosen: Setting) -> str:
 def _learning(metric: str, learned: Learned, setting: Setting) -> str:
     gain = setting.gain(metric)
     assert gain is not None
-    fitted, held_out = (difference(metric, g) for g in (learned.gain_choosing, learned.gain_confirming))
+    fitted, held_out = (gained(metric, g) for g in (learned.gain_choosing, learned.gain_confirming))
+    after = figure(metric, setting.reported.value(metric))
     return (
-        f"{setting.name}, {learned.numbers:,} numbers, gives {label(metric)} "
-        f"{figure(metric, setting.reported.value(metric))}: {gain_text(gain)}. Overfitting: {fitted}{unit(metric)} on "
-        f"the images it was fitted on, {held_out}{unit(metric)} on held-out images."
+        f"{setting.name}, {learned.numbers:,} numbers: {label(metric)} {after}, gain {gain_text(gain)}. Overfitting: a "
+        f"gain of {fitted}{unit(metric)} on the images it was fitted on, {held_out}{unit(metric)} on held-out images."
     )
 
 
-def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
-    """Which part of the gain a single temperature would have given as well."""
+def _ranking_or_confidence(before: Metrics, setting: Setting, told: str) -> str:
+    """Which part of the gain a single temperature would have given as well; the gain in one metric is told already."""
     after = setting.reported
     first, scaled = setting.gain(after.primary), setting.gain("scaled-cross-entropy")
     assert first is not None
@@ -83,18 +83,24 @@ def _ranking_or_confidence(before: Metrics, setting: Setting) -> str:
     after_scaling = (
         f"After temperature scaling: {before.scaled_cross_entropy:.4f} → {after.scaled_cross_entropy:.4f}{noise}."
     )
+    of = "the gain in cross-entropy" if told == "cross-entropy" else "that"
     if before.temperature is None or not whole > 0:
         share = "No gain."
     elif ranking <= 0:
-        share = f"Temperature scaling alone ({before.temperature:.3f}) gives all of that; ranking is no better."
+        share = f"Temperature scaling alone ({before.temperature:.3f}) gives all of {of}; ranking is no better."
     elif ranking > whole:
         share = f"Ranking gains {ranking:.4f}, and confidence loses {ranking - whole:.4f}: add --temperature."
     else:
-        given = f"{whole - ranking:.4f} of that"
+        given = f"{whole - ranking:.4f} of {of}"
         share = f"Temperature scaling alone ({before.temperature:.3f}) gives {given}; the rest is better ranking."
     change = f"Cross-entropy {before.cross_entropy:.4f} → {after.cross_entropy:.4f}."
-    name = label(first.metric)
-    return f"{change} {share} {after_scaling} {name[0].upper()}{name[1:]}: {gain_text(first)}."
+    parts = [
+        "" if told == "cross-entropy" else change,
+        share,
+        after_scaling,
+        "" if told == first.metric else f"Gain in {label(first.metric)}: {gain_text(first)}.",
+    ]
+    return " ".join(filter(None, parts))
 
 
 def _temperature_alone(original: Metrics) -> str:

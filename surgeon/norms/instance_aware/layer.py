@@ -9,7 +9,7 @@ import torch
 import torch.fx
 from torch import Tensor
 
-from surgeon.layers import native
+from surgeon.layers import kernels
 from surgeon.layers.checks import check_channels
 from surgeon.layers.native import Noise
 from surgeon.layers.rescale import rescale, with_affine
@@ -54,7 +54,7 @@ def infer_corrected(
     """Normalise each example by corrected running statistics, into which alpha mixes its own."""
     check_channels(x, len(mean))
     if channel_groups == len(mean):
-        y = native.example_weighted(x, mean, var, weight, bias, alpha, eps, noise=Noise(k, share))
+        y = kernels.example_weighted(x, mean, var, weight, bias, alpha, eps, noise=Noise(k, share))
         if y is not None:
             return y
     values = max(math.prod(x.shape[2:]), 1) * (x.shape[1] // channel_groups)  # of none there is nothing to divide

@@ -58,6 +58,18 @@ def test_all_mistakes_are_told_at_once() -> None:
         assert text in message, text
 
 
+def test_comparisons_are_checked_beside_other_mistakes_and_what_variants_share_is_told_once() -> None:
+    message = refusal(
+        SMALLEST
+        | {"recipe": {"lr": -1}, "comparisons": {"ghost": "plan", "plain/odd": "plain/test"}}
+        | {"variants": {"plain": None, "ghost": {"bn": "ghots"}}, "evaluations": {"odd": {"lim": 3}, "test": None}}
+    )
+    assert message.startswith("4 problems in 'mine.yaml'"), message
+    assert message.count("lr=-1") == 1
+    assert "variants 'plain' and 'ghost': lr=-1" in message
+    assert "there is nothing to compare 'ghost' with 'plan' by" in message
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [

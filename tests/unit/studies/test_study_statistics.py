@@ -140,6 +140,25 @@ def test_a_verdict_needs_both_intervals() -> None:
     assert verdict(3, None, above, higher_is_better=True) == "not finite"
 
 
+def test_the_first_note_is_what_was_found(tmp_path: Path) -> None:
+    result = study_in(tmp_path / "two", 2)
+    verdicts = {(one.variant, one.metric): one.verdict for one in result.differences}
+    assert set(verdicts.values()) == {"not significant"}
+    assert result.notes[0] == "No difference is significant."
+    folder = StudyFolder(tmp_path / "two")
+    for seed in range(2):  # the labels themselves, against which no luck of training is an excuse
+        labels = logits(0, 1.0)[1]
+        right = 10.0 * torch.nn.functional.one_hot(labels, CLASSES)
+        tensors = {"logits": right.float(), "labels": labels, "indices": torch.arange(IMAGES)}
+        save_file(tensors, folder.run(f"ghost-{seed}") / "test-logits.safetensors")
+        values = logits(3, 1.0)[0]
+        save_file({**tensors, "logits": values}, folder.run(f"plain-{seed}") / "test-logits.safetensors")
+    result = table_of(folder.definition(), folder)
+    assert result.notes[0] == (
+        "Significant: ghost is better than plain (accuracy) and ghost is better than plain (cross-entropy)."
+    )
+
+
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("comparisons", [1, 10])
 def test_intervals_of_paired_differences_contain_the_truth(seeds: int, comparisons: int) -> None:
