@@ -18,8 +18,8 @@ from surgeon.measuring.axes import Axis, Value
 from surgeon.metrics.pooling import AnyScores
 from surgeon.problems import CLASSIFICATION
 
-NODES = (0.0, 0.4, 1.0)
-CHECKS = (0.15, 0.7)
+NODES = (0.0, 0.5, 1.0)
+CHECKS = (0.2, 0.75)
 """Places within the swept range. Nodes are computed, and so is the original; checks tell whether the rest can be."""
 FEWEST_VALUES = 10
 """With fewer there is little to save."""

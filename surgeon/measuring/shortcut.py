@@ -25,7 +25,7 @@ from surgeon.problems import CLASSIFICATION
 from surgeon.results import Interpolation
 
 CURVE, CHECKING, CHALLENGER = "estimating the curve", "checking the curve", "computing the challenger"
-SHARE, FEWEST_IMAGES = 0.5, 600
+SHARE, FEWEST_IMAGES = 0.4, 600
 """Of the images that values are estimated on. `benchmarks/race_regret.py` measures what that loses."""
 CHECKED_IMAGES = 64
 FEWEST_FITTED = 4

@@ -51,8 +51,8 @@ def test_a_race_interpolates_what_a_grid_computes(resnet20: list[str], metric: s
     of_grid = {point["value"]: point["metrics"] for point in grid["points"]}
     for point in race["points"]:
         computed = of_grid[point["value"]]
-        assert point["metrics"]["accuracy"] == pytest.approx(computed["accuracy"], abs=0.004)
-        assert point["metrics"]["cross_entropy"] == pytest.approx(computed["cross_entropy"], abs=0.004)
+        assert point["metrics"]["accuracy"] == pytest.approx(computed["accuracy"], abs=0.006)
+        assert point["metrics"]["cross_entropy"] == pytest.approx(computed["cross_entropy"], abs=0.01)
     chosen, best = (of_grid[found["chosen"]] for found in (race, grid))
     assert chosen["accuracy"] >= best["accuracy"] - (0.005 if metric == "accuracy" else 1)
     assert chosen["cross_entropy"] <= best["cross_entropy"] + (0.004 if metric == "cross-entropy" else 1)

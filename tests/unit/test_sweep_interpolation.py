@@ -121,7 +121,7 @@ def test_a_polynomial_through_the_nodes_is_reproduced() -> None:
 
 
 def test_the_original_and_both_ends_are_nodes_and_checks_are_none() -> None:
-    assert nodes_and_checks(VALUES, 0.0) == ((0.0, 0.4, 1.0), (0.15, 0.7))
+    assert nodes_and_checks(VALUES, 0.0) == ((0.0, 0.5, 1.0), (0.2, 0.75))
     nodes, checks = nodes_and_checks(VALUES, 0.6)
     assert {0.0, 0.6, 1.0} <= set(nodes)
     assert not set(nodes) & set(checks)
@@ -183,7 +183,7 @@ def test_what_is_told_of_the_chosen_value_was_computed_on_all_images() -> None:
             assert point.metrics.images == race.interpolation.images < IMAGES
         assert (point.dropped == "thinned out") <= (point.value in race.interpolation.computed)
     assert {point.value for point in race.points if point.dropped is None} == {0.0, race.chosen}
-    assert "0, 0.4, 1 on the first 800 images" in interpolation_text(race.interpolation, "alpha")
+    assert "0, 0.5, 1 on the first 640 images" in interpolation_text(race.interpolation, "alpha")
     assert {one.what for one in race.spent} == {"waiting for images", "predicting", "scoring", "other"}
     assert sum(one.seconds for one in race.spent) == pytest.approx(race.seconds)
 
