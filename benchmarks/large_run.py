@@ -17,7 +17,7 @@ from surgeon.metrics import metrics
 from surgeon.results import Method
 
 BATCH = 64
-BYTES_OF_INDEX, BYTES_OF_SCORES, BYTES_OF_JOURNAL = 60, 48, 30
+BYTES_OF_INDEX, BYTES_OF_SCORES, BYTES_OF_JOURNAL = 113, 48, 29
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,13 @@ from surgeon.measuring.error_analysis import break_down
 from surgeon.measuring.inference import InferenceSettings
 from surgeon.measuring.journal import Journal
 from surgeon.measuring.variants import Variant
-from surgeon.metrics import Scores, compare_scores, metrics, summarise
+from surgeon.metrics import Scores, compare_scores, in_order, metrics, summarise
 from surgeon.metrics.summary import intervals
 from surgeon.results import Method
 from surgeon.training.images import Order
 
 SIZES, FAST_SIZES = (100_000, 1_000_000), (10_000, 100_000)
-CLASSES, BATCH, SETTINGS = 10, 256, ("original", "alpha 0.1", "alpha 0.2")
+CLASSES, BATCH, SETTINGS = 10, 256, ("original", "other")
 MOST = 1.3
 """More per sample at ten times as many: sorting takes n log n, and caches are of one size."""
 
@@ -111,7 +111,7 @@ class Parts:
         assert contest.forwards == len(SETTINGS) * self.number
 
     def _scores(self) -> list[Scores]:
-        return [Scores.from_bytes((self.folder / name).read_bytes()) for name in SETTINGS[:2]]
+        return [Scores.from_bytes((self.folder / name).read_bytes()) for name in SETTINGS]
 
     def compare(self) -> None:
         """All figures of two networks, their intervals, and all differences."""
@@ -119,7 +119,7 @@ class Parts:
         for scores in (first, second):
             summarise(scores)
             intervals(scores)
-        for metric in metrics.values():
+        for metric in in_order():
             if metric.applies_to_masks(False):
                 compare_scores(metric, second, first)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import commands
 import maths
+import notebooks
 import tables
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -36,6 +37,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from the program."""
     for path, make in PAGES.items():
         files.append(File.generated(config, path, content=make()))
+    for path, content in notebooks.pages():
+        files.append(File.generated(config, path, content=content))
     return files
 
 

@@ -15,14 +15,14 @@ from surgeon.cli.help import paragraphs, placeholder
 
 INTRODUCTION = """# Command line
 
-Every command answers `--help`, and `surgeon --install-completion` teaches your shell the commands and the names of
-models, rewrites and augmentations. What people read goes to stderr, data to stdout; with `--json`, stdout holds exactly
-one JSON document. Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 verification failed, 130 interrupted.
+Every command has `--help`. `surgeon --install-completion` installs shell completion for commands and for the names of
+models, rewrites and augmentations. Messages go to stderr, data to stdout. With `--json`, stdout is exactly one JSON
+document. Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 verification failed, 130 interrupted.
 """
 
 
 def page() -> str:
-    """The whole page; a command that is added to the app appears here without further ado."""
+    """The whole page; a command that is added to the app appears here automatically."""
     group = typer.main.get_command(app)
     context = group.make_context("surgeon", [], resilient_parsing=True)
     found = dict(_commands(group, context))

@@ -20,9 +20,9 @@ from surgeon.training.recipe_files import header_of, shipped_recipes
 STUDIES = Path(__file__).parents[2] / "recipes" / "studies"
 RECIPES = """# Recipes
 
-What `surgeon finetune --recipe NAME` takes: a YAML file of keys and values, in which unknown keys are errors. `surgeon
-recipe show NAME` prints one, `surgeon recipe copy NAME mine.yaml` gives you one to change, and `--set KEY=VALUE`
-changes one key. [Fine-tuning](finetune.md) says what a run does and leaves, [results](results.md) what we measured.
+A recipe is a YAML file for `surgeon finetune --recipe NAME`. Unknown keys are errors. `surgeon recipe show NAME` prints
+it, `surgeon recipe copy NAME mine.yaml` copies it for editing, and `--set KEY=VALUE` overrides one key. See also
+[fine-tuning](finetune.md) and [our results](results.md).
 """
 
 

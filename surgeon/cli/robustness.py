@@ -142,11 +142,12 @@ def _figures(result: Robustness, names: list[str]) -> Table:
     from surgeon.report.robustness_text import against_text, headed, value_text
 
     table = Table(title="Figures, with 95% intervals over images", title_justify="left")
-    for heading in ("figure", "network"):
+    several = len(names) > 1
+    for heading in ("figure", "network") if several else ("figure",):
         table.add_column(heading)
     table.add_column("value", justify="right")
-    table.add_column("95% interval", justify="right")
-    if len(names) > 1:
+    table.add_column("95% interval", justify="right", no_wrap=True)
+    if several:
         table.add_column(f"gain over {names[0]}")
     for place, row in enumerate(result.networks[0].figures):
         for name, network in zip(names, result.networks, strict=True):
@@ -155,5 +156,8 @@ def _figures(result: Robustness, names: list[str]) -> Table:
                 value_text(one.key, one.value),
                 f"{value_text(one.key, one.low)} to {value_text(one.key, one.high)}",
             ]
-            table.add_row(headed(row.key), name, *cells, *([against_text(one)] if len(names) > 1 else []))
+            if several:
+                table.add_row(headed(row.key), name, *cells, against_text(one))
+            else:
+                table.add_row(headed(row.key), *cells)
     return table

@@ -19,7 +19,7 @@ from surgeon.report.wording import figure, gained, label, unit
 
 if TYPE_CHECKING:
     from surgeon.metrics.variability import Measure
-    from surgeon.results import Study, StudyPlan, StudyVariability
+    from surgeon.results import Study, StudyDifference, StudyPlan, StudyVariability
     from surgeon.studies.definition import Definition
     from surgeon.studies.tasks import Task
 
@@ -167,7 +167,7 @@ def tell(result: Study) -> None:
     for metric in dict.fromkeys(row.metric for row in result.rows):
         output.show(_figures(result, metric))
         if any(one.metric == metric for one in result.differences):
-            output.show(_differences(result, metric))
+            output.show(*(_differences(result, metric, every=every) for every in (True, False)))
     if result.variability:
         output.show(_variability(result))
         output.show(_ratios(result, intervals=True), _ratios(result, intervals=False))
@@ -193,23 +193,35 @@ def _figures(result: Study, metric: str) -> Table:
     return table
 
 
-def _differences(result: Study, metric: str) -> Table:
+def _differences(result: Study, metric: str, *, every: bool) -> Table:
+    """Gains over the baselines; without `every`, only the intervals that verdicts rest on."""
     from surgeon.report.study import change_text, row_name
 
-    title = f"{label(metric)}: gains{unit(metric) and f' in{unit(metric)}'}, corrected for {result.comparisons}"
-    table = Table(title=f"{title} comparisons", title_justify="left")
-    for heading in ("variant", "against"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("gain", "over seeds", "corrected", "over images", "corrected"):
+    shown = [one for one in result.differences if one.metric == metric]
+    baselines = dict.fromkeys(_baseline(one) for one in shown)
+    over = f" over {next(iter(baselines))}" if len(baselines) == 1 else ""
+    gains = f"{label(metric)}: gains{over}{unit(metric) and f' in{unit(metric)}'}"
+    table = Table(title=escape(f"{gains}, corrected for {result.comparisons} comparisons"), title_justify="left")
+    table.add_column("variant", overflow="fold")
+    if len(baselines) > 1:
+        table.add_column("against", overflow="fold")
+    intervals = ("over seeds", "corrected", "over images", "corrected") if every else ("over seeds", "over images")
+    for heading in ("gain", *intervals):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
-    for one in (one for one in result.differences if one.metric == metric):
-        intervals = (one.over_seeds, one.family_over_seeds, one.over_images, one.family_over_images)
-        other = f", {one.baseline_evaluation}" if one.baseline_evaluation != one.evaluation else ""
-        shown = (change_text(metric, bounds) for bounds in intervals)
-        names = escape(row_name(one, result)), escape(f"{one.baseline}{other}")
-        table.add_row(*names, gained(metric, one.difference), *shown, one.verdict)
+    for one in shown:
+        plain, corrected = (one.over_seeds, one.over_images), (one.family_over_seeds, one.family_over_images)
+        bounds = [each for pair in zip(plain, corrected, strict=True) for each in pair] if every else corrected
+        names = [row_name(one, result), *([_baseline(one)] if len(baselines) > 1 else [])]
+        told = (change_text(metric, each) for each in bounds)
+        table.add_row(*map(escape, names), gained(metric, one.difference), *told, one.verdict)
     return table
+
+
+def _baseline(one: StudyDifference) -> str:
+    """What a row is compared with."""
+    other = f", {one.baseline_evaluation}" if one.baseline_evaluation != one.evaluation else ""
+    return f"{one.baseline}{other}"
 
 
 def _variability(result: Study) -> Table:

@@ -130,12 +130,14 @@ def beta_draws(count: int, alpha: float, generator: torch.Generator | None, devi
 
 def operations_are_intercepted() -> bool:
     """Whether the tracer, torch.func, forward-mode differentiation or a mode sees or replaces every operation."""
-    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+    if torch._C._is_tracing():
         return True
     if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
         return True
     if torch._C._len_torch_dispatch_stack() or _len_torch_dispatch_stack_pre_dispatch():  # type: ignore[no-untyped-call]
         return True
+    if not torch._C._len_torch_function_stack():
+        return False
     # A default device intercepts functions too, and concerns only tensors that are made without one.
     functions = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     return any(type(mode) is not DeviceContext for mode in functions)

@@ -32,9 +32,11 @@ def following(norm: nn.Module) -> Activation | None:
     """What a layer does after normalising, if that is an activation of the kernels' or nothing; None otherwise."""
     children = children_of(norm)
     drop, act = children.get("drop"), children.get("act")
-    if drop is not None and (type(drop) is not nn.Identity or not calls_are_plain(drop)):
+    if drop is not None and type(drop) is not nn.Identity:
         return None
     if act is None:
-        return Activation()
+        return Activation() if drop is None or calls_are_plain(drop) else None
     kernel = _KERNELS.get(type(act))
-    return kernel(act) if kernel is not None and calls_are_plain(act) else None
+    if kernel is None or not (calls_are_plain(act) if drop is None else calls_are_plain(drop, act)):
+        return None
+    return kernel(act)

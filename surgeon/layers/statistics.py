@@ -267,12 +267,12 @@ def normalise_groups(
 
 
 def _contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
-    return [None if t is None else t.contiguous() for t in tensors]
+    return [t if t is None or t.is_contiguous() else t.contiguous() for t in tensors]
 
 
 def _dense(x: Tensor) -> Tensor:
     """In the memory format in which torch's BatchNorm answers: contiguous, or channels-last."""
-    return x.contiguous(memory_format=suggest_memory_format(x))
+    return x if native.is_dense(x) else x.contiguous(memory_format=suggest_memory_format(x))
 
 
 def _all_but_channels(x: Tensor) -> tuple[int, ...]:

@@ -230,7 +230,8 @@ class SurgicalNorm(BatchNormInterface):
                     f"A batch of {len(x)} has no two halves for the branches of a split network.",
                     "Pass as many images for the auxiliary branch as for main: torch.cat([weak, strong]).",
                 )
-            return torch.cat([self.normalise(x[:half]), aux.normalise(x[half:])])
+            weak, strong = x.split_with_sizes([half, half])  # a slice has a gradient of the whole size
+            return torch.cat([self.normalise(weak), aux.normalise(strong)])
         return self.normalise(x) if branch is Branch.MAIN else aux.normalise(x)
 
     def infer(self, x: Tensor) -> Tensor:

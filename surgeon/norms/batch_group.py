@@ -47,7 +47,7 @@ class BatchGroupStatistics:
 
         check_channels(x, norm.num_features)
         # One value has no variance, but a group of channels of one position has.
-        values = x[0, 0].numel() * (norm.num_features // norm.channel_groups)
+        values = x.shape[2:].numel() * (norm.num_features // norm.channel_groups)
         bounds = statistics.group_bounds(len(x), self.examples, values)
         y, groups = statistics.normalise_groups(
             x, norm.weight, norm.bias, bounds, norm.epsilon, norm.channel_groups

@@ -54,7 +54,7 @@ class GhostStatistics:
         from surgeon.layers.checks import check_channels
 
         check_channels(x, norm.num_features)
-        positions = x[0, 0].numel()
+        positions = x.shape[2:].numel()
         bounds = statistics.group_bounds(len(x), self.size, positions)
         y, groups = statistics.normalise_groups(x, norm.weight, norm.bias, bounds, norm.epsilon)
         if self.running == "batch":

@@ -144,7 +144,7 @@ def in_sentences(result: Evaluation) -> list[str]:
         f"The mean IoU of {len(behind.classes):,} classes is "
         f"{wording.figure('iou', figures.iou)} (95%: {low} to {high}, drawing images), and {figures.accuracy:.2%} of "
         "the pixels are right.",
-        f"It knows {max(behind.classes, key=lambda one: one.iou).name} best, and {worst[0].name} least (IoU "
+        f"The best class is {max(behind.classes, key=lambda one: one.iou).name}, the worst {worst[0].name} (IoU "
         f"{worst[0].iou:.2%}).",
     ]
     if behind.absent:
@@ -152,13 +152,12 @@ def in_sentences(result: Evaluation) -> list[str]:
     if behind.confusions:
         often = behind.confusions[0]
         found.append(
-            f"What happens most often is that {often.actual} is taken for {often.predicted} ({often.share:.1%} of its "
-            "pixels)."
+            f"The most frequent mistake takes {often.actual} for {often.predicted} ({often.share:.1%} of its pixels)."
         )
     if (one := result.against_one_view) is not None:
         found.append(
-            f"{result.views} views ({result.tta}) change the mean IoU by {wording.gain_text(one.gains[0])} against "
-            f"one, at {one.times_the_time:.1f} times the time."
+            f"{result.views} views ({result.tta}) instead of one: gain in mean IoU {wording.gain_text(one.gains[0])}, "
+            f"at {one.times_the_time:.1f} times the time."
         )
     return found
 

@@ -88,7 +88,7 @@ def study_page(result: Study) -> str:
     drawn = [(svg.row_drawing(chart), chart) for chart in charts(result) if chart.rows]
     heat = variability.heat_map(result)
     facts = [
-        ("runs", ", ".join(f"{run.name} ({run.state.value})" for run in result.runs)),
+        ("runs", _states(result)),
         ("folder", result.output),
     ]
     return render(
@@ -96,6 +96,12 @@ def study_page(result: Study) -> str:
         change=change_text, deviation=deviation_text, no_figures=NO_FIGURES, variability=variability, measures=MEASURES,
         maps=svg.heat_drawings([heat] if heat is not None else []),
     )  # fmt: skip
+
+
+def _states(result: Study) -> str:
+    """How many runs are finished, and the names of the others."""
+    others = [f"{run.name} ({run.state.value})" for run in result.runs if run.state.value != "finished"]
+    return ", ".join([f"{len(result.runs) - len(others)} of {len(result.runs)} finished", *others])
 
 
 def _finite(bounds: Bounds) -> bool:

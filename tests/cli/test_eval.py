@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 import surgeon
 from surgeon.data.digits import load_digits
+from surgeon.data.opening import open_data
 from surgeon.data.stratified import halves
 from surgeon.metrics import metrics, register
 from surgeon.report.wording import label
@@ -126,6 +130,21 @@ def test_a_report(tmp_path: Path) -> None:
     assert sum(gaps) / 450 == pytest.approx(figures["ece"])
     assert len(behind["mistakes"]) == sum(one["images"] for one in behind["confusions"]) == 11
     assert "already exists" in refusal("eval", "digits-resnet8", "--data", "digits", "-o", tmp_path / "run")
+
+
+def test_the_page_shows_the_images_of_the_surest_mistakes(tmp_path: Path) -> None:
+    """The pixels of the data set, in the order of the table: eleven digits are classified wrongly."""
+    done("eval", "digits-resnet8", "--data", "digits", "-o", tmp_path / "run")
+    mistakes = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["breakdown"]["mistakes"]
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    shown = re.findall(r'<img alt="([^"]*)"[^>]* src="data:image/png;base64,([^"]*)"', page)
+    assert [name for name, _ in shown] == [one["image"] for one in mistakes]
+    assert len(shown) == 11
+    digits = open_data("digits", "test")
+    for name, encoded in shown:
+        index = next(index for index in range(len(digits)) if digits.identity(index) == name)
+        drawn = np.asarray(Image.open(BytesIO(base64.b64decode(encoded))).convert("L"), dtype=int)
+        assert np.abs(drawn - np.asarray(digits.image(index).convert("L"), dtype=int)).max() <= 2
 
 
 def test_without_a_report_the_record_is_short() -> None:

@@ -49,7 +49,7 @@ def test_without_bn_nothing_is_rewritten_and_the_checkpoint_is_plain(tmp_path: P
 
 def test_an_alpha_within_noise_is_not_stored_unless_forced(tmp_path: Path) -> None:
     result = document(*WEIGHTED, "--set", "sweep=0,0.01", "-o", tmp_path / "run")
-    assert "alpha 0.01 is not stored: its gain in accuracy is not significant" in result["settings"][-1]
+    assert "alpha 0.01 is not stored: its gain in cross-entropy is not significant" in result["settings"][-1]
     assert alphas(tmp_path / "run" / "checkpoint") == {0}
     assert len({json.dumps(one) for (split, _), one in figures(result).items() if split == "test"}) == 1
     forced = document(*WEIGHTED, "--set", "sweep=0,0.01", "--force", "-o", tmp_path / "forced")

@@ -200,7 +200,10 @@ def test_runs_that_cannot_even_write_down_why_they_failed_count_as_failed() -> N
 
 
 def test_other_settings_in_the_same_folder() -> None:
-    done("study", write(), "-o", "out", "--jobs", "1")
+    first = document("study", write(evaluations={"e": {"tta": "flip"}}), "-o", "out", "--jobs", "1")
+    outcome = invoke("study", write(evaluations={"e": {"limit": 50}}), "-o", "out", "--jobs", "1", "--json")
+    assert "The evaluation 'e' has changed and is done again." in outcome.stderr
+    assert (first["rows"][0]["images"], json.loads(outcome.stdout)["rows"][0]["images"]) == (450, 50)
     trained = Path("out/runs/plain-0/result.json").read_bytes()
     changed = write(recipe={**TINY["recipe"], "lr": 0.02})
     assert "plain-0 was begun with other settings: lr (of plain-0)." in refusal("study", changed, "-o", "out")
@@ -214,14 +217,6 @@ def test_other_settings_in_the_same_folder() -> None:
     changed = write(recipe={**TINY["recipe"], "lr": 0.02})
     assert "plain-0 is trained afresh." in invoke("study", changed, "-o", "out", "--jobs", "1", "--overwrite").stderr
     assert json.loads(Path("out/runs/plain-0/result.json").read_text())["recipe"]["lr"] == 0.02
-
-
-def test_a_changed_evaluation_is_done_again() -> None:
-    first = document("study", write(evaluations={"e": {"tta": "flip"}}), "-o", "out", "--jobs", "1")
-    file = write(evaluations={"e": {"limit": 50}})
-    outcome = invoke("study", file, "-o", "out", "--jobs", "1", "--json")
-    assert "The evaluation 'e' has changed and is done again." in outcome.stderr
-    assert (first["rows"][0]["images"], json.loads(outcome.stdout)["rows"][0]["images"]) == (450, 50)
 
 
 @pytest.mark.long
@@ -251,17 +246,13 @@ def test_a_plan_measures_a_few_steps_and_writes_nothing() -> None:
     assert [path.name for path in Path().iterdir()] == ["mine.yaml"]
 
 
-def test_memory_of_the_first_run_decides_how_many_there_are_at_a_time() -> None:
-    outcome = invoke("study", write(seeds=2), "-o", "out")
-    assert outcome.code == 0, outcome.stderr
-    assert "finished" in outcome.stderr
+def test_from_python_where_memory_of_the_first_run_decides_how_many_there_are_at_a_time() -> None:
+    result = surgeon.study(write(seeds=2), "out")
+    assert [run.state for run in result.runs] == ["finished"] * 2
+    figures = [json.loads(Path(f"out/runs/plain-{seed}/result.json").read_text()) for seed in range(2)]
+    assert result.rows[0].mean == pytest.approx(sum(one["test"]["accuracy"] for one in figures) / 2, abs=1e-12)
     notes = json.loads(Path("out/logs/plain-0.json").read_text())
     assert notes["peak_bytes"] > 100 * 2**20
-
-
-def test_from_python() -> None:
-    result = surgeon.study(write(), "out", jobs=1)
-    assert result.rows[0].mean == json.loads(Path("out/runs/plain-0/result.json").read_text())["test"]["accuracy"]
 
 
 @pytest.mark.long

@@ -30,6 +30,7 @@ from tests.cli.test_plugins import Surgeon, install
 PLUGIN = Path(__file__).parents[1] / "plugin"
 GROUPS = {"their_figures": "surgeon.metrics", "their_views": "surgeon.views", "their_sweep": "surgeon.norms"}
 FIGURES = {"their-sure-share": "share that is sure and right", "their-surprise": "mean surprise"}
+BETTER = {"their-surprise": "↓", "their-sure-share": "↑"}
 DIGITS = ("digits-resnet8", "--data", "digits", "--limit", "120")
 
 
@@ -96,13 +97,13 @@ def test_eval_shows_them_in_table_json_page_and_picture(here: Path, monkeypatch:
         assert low <= figures[name.replace("-", "_")] <= high
         (line,) = (line for line in outcome.stdout.splitlines() if label in line)
         assert shown[name] in line
-        assert f'<th scope="row">{label}</th><td data-metric="{name}"' in page
+        assert f'<th scope="row">{label}\N{NO-BREAK SPACE}{BETTER[name]}</th><td data-metric="{name}"' in page
         assert f">{shown[name]}</td>" in page
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     evaluation_picture(Evaluation.model_validate(result), here / "picture.png")
     texts = [text.get_text() for axes in drawn[0].axes for text in axes.texts]
-    assert {*FIGURES.values(), *shown.values()} <= set(texts)
+    assert {*(f"{label} {BETTER[name]}" for name, label in FIGURES.items()), *shown.values()} <= set(texts)
 
 
 def test_a_sweep_by_their_metric_with_their_views(theirs: Surgeon, here: Path) -> None:
@@ -168,8 +169,8 @@ def test_ensemble_and_finetune_show_them(members: list[Path]) -> None:  # noqa: 
     told = done("finetune", "digits-resnet8", "--data", "digits", *small, "-o", "run").stdout
     assert "surprise" in told
     page = Path("run/report.html").read_text("utf-8")
-    measured = len(json.loads(Path("run/result.json").read_text("utf-8"))["figures"])
-    assert page.count('data-metric="their-surprise"') == measured + 1, "every row of figures, and the epoch"
+    measured = {one["split"] for one in json.loads(Path("run/result.json").read_text("utf-8"))["figures"]}
+    assert page.count('data-metric="their-surprise"') == len(measured) + 1, "each split, and the epoch"
 
 
 @pytest.mark.usefixtures("here_too")

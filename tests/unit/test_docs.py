@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,9 @@ from surgeon.training.recipe_files import shipped_recipes
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.append(str(DOCS / "figures"))
 draw = importlib.import_module("draw")
+explain = importlib.import_module("explain")
 TRAINED = ("mode", "mode-group", "selfnorm")
+SLOW = ("race", "mean-corruption-error")
 
 Hook = Callable[[str], ModuleType]
 
@@ -90,3 +93,63 @@ def test_a_figure_shows_something_and_is_small(name: str, tmp_path: Path) -> Non
     committed = Image.open(draw.IMAGES / file.name)
     assert committed.size == Image.open(file).size
     assert f"images/methods/{name}.png" in (DOCS / "methods" / f"{name}.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ()) for name in explain.FIGURES]
+)
+def test_a_figure_that_explains_a_number_is_that_of_the_page(name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.png"
+    explain.save(explain.FIGURES[name](), file)
+    drawn, committed = (
+        np.asarray(Image.open(one).convert("L"), dtype=float) for one in (file, explain.IMAGES / file.name)
+    )
+    assert drawn.std() > 10
+    assert file.stat().st_size < 60_000
+    assert drawn.shape == committed.shape
+    assert f"images/explain/{name}.png" in (DOCS / "explain.md").read_text("utf-8")
+
+
+def test_the_page_that_explains_the_numbers_quotes_those_of_its_figures() -> None:
+    page = (DOCS / "explain.md").read_text("utf-8")
+    before, after = explain.right(0), explain.right(0.1)
+    gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
+    assert f"here {gained} for alpha 0.1 and {lost} against it, of {len(before)}" in page
+    assert f"({gained} − {lost}) / {len(before)} = {100 * (gained - lost) / len(before):+.2f} points" in page
+
+
+def test_the_notebook_runs_and_still_shows_what_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    run_notebook = importlib.import_module("run_notebook")
+    recorded = run_notebook.nbformat.read(run_notebook.NOTEBOOK, as_version=4)
+    again = run_notebook.executed(run_notebook.NOTEBOOK, str(tmp_path))
+    for before, after in zip(recorded.cells, again.cells, strict=True):
+        kinds = [[output.output_type for output in cell.get("outputs", [])] for cell in (before, after)]
+        assert kinds[0] == kinds[1], after.source
+        said = [[_words(output.get("text", "")) for output in cell.get("outputs", [])] for cell in (before, after)]
+        assert said[0] == said[1], after.source
+
+
+def _words(text: str) -> list[str]:
+    """What is said without its figures, whose last digits depend on the machine."""
+    return re.findall(r"[a-z]+", text)
+
+
+def test_a_notebook_becomes_a_page_with_its_pictures(hook: Hook) -> None:
+    files = dict(hook("notebooks").pages())
+    page = files["notebooks/five-minutes.md"]
+    assert page.startswith("# Five minutes with surgeon\n\n[Download the notebook](five-minutes.ipynb)")
+    assert page.count("```python") > 5
+    pictures = re.findall(r"\((five-minutes-\d\.png)\)", page)
+    assert len(pictures) == 2
+    assert all(files[f"notebooks/{name}"].startswith(b"\x89PNG") for name in pictures)
+
+
+def test_the_gallery_shows_every_report_with_its_command() -> None:
+    gallery = importlib.import_module("gallery")
+    page = (DOCS / "gallery.md").read_text("utf-8")
+    for name, commands in gallery.REPORTS.items():
+        assert f"\nsurgeon {commands[-1]}\n" in page
+        assert f"](gallery/{name}.png)](gallery/{name}.html)" in page
+        assert (gallery.GALLERY / f"{name}.html").read_text("utf-8").lower().startswith("<!doctype html>")
+        assert Image.open(gallery.GALLERY / f"{name}.png").width == gallery.SHOWN_WIDTH

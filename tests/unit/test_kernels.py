@@ -19,6 +19,8 @@ from tests.helpers import randn
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(surgeon.__file__).parent / "layers" / "native"
+STREAMED = 1 << 21
+"""Floats, as in streaming.h."""
 needs_kernel = pytest.mark.skipif(not native.available(), reason="the kernels were not compiled at installation")
 both_orders = pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 
@@ -60,6 +62,44 @@ def test_more_threads_than_work_give_the_same(memory_format: torch.memory_format
             torch.testing.assert_close(alone[0].double(), expected_of(x), rtol=2e-6, atol=2e-6)
     finally:
         torch.set_num_threads(before)
+
+
+@needs_kernel
+@both_orders
+@pytest.mark.parametrize("shape", [(3, 35, 141, 143), (3, 102, 102, 69)])
+def test_results_that_go_past_the_caches(shape: tuple[int, ...], memory_format: torch.memory_format) -> None:
+    """Large ones, in rows that begin and end within a line of memory."""
+    x = randn(*shape).contiguous(memory_format=memory_format)
+    assert x.numel() > STREAMED
+    y, bounds = weighted(x), [(0, 2), (2, 3)]
+    assert y is not None
+    torch.testing.assert_close(y.double(), expected_of(x), rtol=2e-6, atol=2e-6)
+    ours = grouped(x, bounds)
+    for start, stop in bounds:
+        own = x[start:stop].double().requires_grad_()
+        expected = torch.nn.functional.batch_norm(own, None, None, None, None, True, 0.0, 1e-5)
+        (gradient,) = torch.autograd.grad(expected, own, ours[0][start:stop].double().sin())
+        torch.testing.assert_close(ours[0][start:stop].double(), expected, rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(ours[1][start:stop].double(), gradient, rtol=1e-5, atol=1e-5)
+
+
+@needs_kernel
+@both_orders
+@pytest.mark.parametrize("side", [6, 14, 28, 71, 114])
+def test_squares_do_not_cancel_where_the_first_values_are_unlike_the_rest(
+    side: int, memory_format: torch.memory_format
+) -> None:
+    """As those of a border. Moments are taken about the mean of what comes first."""
+    x = randn(2, 20, side, side)
+    x[:, :, : max(1, side // 7)] += 1000
+    x = x.contiguous(memory_format=memory_format)
+    ones = torch.ones(20)
+    y = native.example_weighted(x, 0 * ones, ones, None, None, ones, 1e-5)
+    assert y is not None
+    expected = torch.nn.functional.instance_norm(x.double(), eps=1e-5)
+    torch.testing.assert_close(y.double(), expected, rtol=2e-6, atol=2e-6)
+    alike, _ = grouped(x, [(0, 1), (1, 2)])
+    torch.testing.assert_close(alike.double(), expected, rtol=2e-6, atol=2e-6)
 
 
 @needs_kernel
@@ -171,7 +211,11 @@ def sanitized(folder: Path, flags: list[str], *arguments: str) -> subprocess.Com
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="libasan is preloaded as on Linux")
-@pytest.mark.parametrize("flags", [["-O1"], ["-O2", "-march=native"]], ids=["plain", "vectors"])
+@pytest.mark.parametrize(
+    "flags",
+    [["-O1"], ["-O2", "-march=native"], ["-O1", "-D__builtin_cpu_supports(name)=0"]],
+    ids=["plain", "vectors", "an older processor"],
+)
 def test_kernels_touch_no_memory_that_is_not_theirs(tmp_path: Path, flags: list[str]) -> None:
     arguments = ["-m", "pytest", "-q", "-p", "with_sanitized_kernels", "-p", "no:cacheprovider", "-m", "not long"]
     done = sanitized(tmp_path, flags, *arguments, *RUN_SANITIZED)

@@ -15,6 +15,7 @@ from surgeon.data.images import ImageSet
 from surgeon.measuring.error_analysis import break_down, class_names
 from surgeon.metrics import Scores
 from surgeon.report.evaluation import evaluation_page, evaluation_picture, in_sentences, worst_first
+from surgeon.report.wording import class_name
 from tests.unit.evaluation_record import CLASSES, NAMES, Photographs, evaluation, images, labels, scores
 
 
@@ -99,3 +100,44 @@ def test_without_views_there_is_nothing_to_compare() -> None:
 def test_the_picture(tmp_path: Path) -> None:
     evaluation_picture(evaluation(), tmp_path / "evaluation.png")
     assert Image.open(tmp_path / "evaluation.png").size[0] > 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("n01644900 tailed_frog", "tailed frog"),
+        ("n02093428 American_Staffordshire_terrier", "American Staffordshire terrier"),
+        ("tench, Tinca tinca", "tench, Tinca tinca"),
+        ("great white shark, white shark, man-eater, Carcharodon carcharias", "great white shark"),
+        ("art_painting", "art_painting"),
+        ("n1", "n1"),
+        (", a name that begins with a comma", ", a name that begins with a comma"),
+        ("", ""),
+    ],
+)
+def test_classes_are_called_by_their_names(name: str, shown: str) -> None:
+    assert class_name(name) == shown
+
+
+def test_pictures_of_mistakes_stand_before_a_folded_table() -> None:
+    record = evaluation()
+    plain, page = evaluation_page(record), evaluation_page(record, [b"first", b"", b"third"])
+    assert "<details open>" in plain
+    assert "<details>" in page
+    assert re.findall(r"base64,([\w=+/]*)", page) == ["Zmlyc3Q=", "dGhpcmQ="], "what has no picture is left out"
+    assert "base64" not in plain
+    mistakes = record.breakdown.mistakes if record.breakdown else ()
+    for html in (plain, page):
+        table = html[html.index('id="mistakes-table"') :]
+        assert table[: table.index("</table>")].count("<tr>") == 1 + len(mistakes)
+
+
+def test_classes_of_one_image_each_have_no_figures_of_their_own() -> None:
+    found = Scores()
+    found.update(torch.eye(3).roll(1, 0), torch.arange(3), torch.arange(3))
+    three = ImageSet.over(Photographs(), [0, 1, 2], ("a", "b", "c"), name="x", split="test")
+    page = evaluation_page(evaluation(breakdown=break_down(found.images(), three, None)))
+    assert 'id="mistakes-table"' in page
+    assert "Accuracy by class" not in page
+    assert 'id="classes-table"' not in page
+    assert 'id="confusions-table"' not in page

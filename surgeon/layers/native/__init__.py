@@ -175,17 +175,18 @@ def example_weighted(
     activation: Activation = Activation(),  # noqa: B008
 ) -> Tensor | None:
     """(N, C, ...) normalised by running moments and each example's own, and an activation, in one pass over memory."""
-    if x.dim() < 3 or x.numel() == 0 or not _plain(x, mean, var, weight, bias, alpha):
+    values = x.numel()
+    if x.dim() < 3 or values == 0 or (places := _places(x, mean, var, weight, bias, alpha)) is None:
         return None
     library, order = _library(), _order(x)
     if library is None or order is None or not _contiguous(mean, var, weight, bias, alpha):
         return None
     y = torch.empty_like(x)
     examples, channels = x.shape[:2]
+    errors, share = (-1.0, 0.0) if noise is None else noise
     job = _ExampleWeighted(
-        x.data_ptr(), y.data_ptr(), examples, channels, x.numel() // (examples * channels),
-        mean.data_ptr(), var.data_ptr(), _address(weight), _address(bias), alpha.data_ptr(),
-        eps, *((-1.0, 0.0) if noise is None else noise), *activation,
+        places[0], y.data_ptr(), examples, channels, values // (examples * channels), *places[1:],
+        eps, errors, share, *activation,
     )  # fmt: skip
     kernel = library.example_weighted_rows if order == "rows" else library.example_weighted_columns
     return None if kernel(job, torch.get_num_threads()) else y
@@ -208,16 +209,17 @@ def ghost_forward(
 ) -> Groups | None:
     """Each group of examples, and of channels, normalised by itself."""
     library, order = _library(), _order(x)
-    if library is None or order is None or not takes_groups(x, weight, bias):
+    if library is None or order is None or x.dim() < 2 or not _contiguous(weight, bias):
+        return None
+    if (places := _places(x, weight, bias)) is None:
         return None
     channels, edges = x.shape[1], _edges(bounds)
     mean, var = x.new_empty((2, len(bounds), channels))
     centre, inverse = x.new_empty((2, len(bounds), channel_groups or channels))
     groups = Groups(torch.empty_like(x), mean, var, centre, inverse)
     job = _Ghost(
-        x.data_ptr(), groups.y.data_ptr(), channels, x[0, 0].numel(), channels // centre.shape[1],
-        ctypes.addressof(edges), len(bounds), _address(weight), _address(bias), eps,
-        *(t.data_ptr() for t in groups[1:]),
+        places[0], groups.y.data_ptr(), channels, x.shape[2:].numel(), channels // centre.shape[1],
+        ctypes.addressof(edges), len(bounds), *places[1:], eps, *(t.data_ptr() for t in groups[1:]),
     )  # fmt: skip
     kernel = library.ghost_forward_rows if order == "rows" else library.ghost_forward_columns
     return None if kernel(job, torch.get_num_threads()) else groups
@@ -243,7 +245,7 @@ def ghost_backward(
     of_affine = x.new_empty((2, len(bounds), channels))
     edges, address = _edges(bounds), of_affine.data_ptr()
     job = _Ghost(
-        x.data_ptr(), None, channels, x[0, 0].numel(), channels // centre.shape[1],
+        x.data_ptr(), None, channels, x.shape[2:].numel(), channels // centre.shape[1],
         ctypes.addressof(edges), len(bounds), _address(weight), None, 0.0, None, None,
         *(t.data_ptr() for t in (centre, inverse, grad, grad_x)), address, address + 4 * len(bounds) * channels,
     )  # fmt: skip
@@ -260,16 +262,19 @@ def updated_running(
     factor: float,
 ) -> Tensor | None:
     """Running moments (2, C) moved by `factor` towards the moments of all groups, (G, C) each, together."""
-    tensors = (mean, var, running_mean, running_var)
-    library = _library()
-    if library is None or not _plain(*tensors) or not _contiguous(*tensors):
+    library, places = _library(), _places(mean, var, running_mean, running_var)
+    if library is None or places is None or not _contiguous(mean, var, running_mean, running_var):
         return None
     updated, edges = mean.new_empty((2, mean.shape[1])), _edges(bounds)
     library.ghost_running(
-        mean.data_ptr(), var.data_ptr(), ctypes.addressof(edges), *mean.shape,
-        running_mean.data_ptr(), running_var.data_ptr(), factor, updated.data_ptr(),
+        *places[:2], ctypes.addressof(edges), *mean.shape, *places[2:], factor, updated.data_ptr()
     )  # fmt: skip
     return updated
+
+
+def is_dense(x: Tensor) -> bool:
+    """Whether a tensor's memory is in one of the orders that kernels know."""
+    return _order(x) is not None
 
 
 def _order(x: Tensor) -> str | None:
@@ -288,19 +293,33 @@ def _edges(bounds: Sequence[tuple[int, int]]) -> ctypes.Array[ctypes.c_ssize_t]:
 
 
 def _plain(*tensors: Tensor | None) -> bool:
-    """Whether a kernel may read all: ordinary float32 tensors on the CPU of which no gradient is wanted."""
+    """Whether a kernel may read all, or any of them that are empty."""
+    return _places(*(t for t in tensors if t is None or t.numel())) is not None
+
+
+def _places(*tensors: Tensor | None) -> list[int | None] | None:
+    """Where ordinary float32 tensors are on the CPU; None if a kernel may not read one or a gradient is wanted."""
     if being_watched():
-        return False
+        return None
     recording = torch.is_grad_enabled()
+    places: list[int | None] = []
     for t in tensors:  # as `ordinary`, but of real numbers only, which is quicker
         if t is None:
+            places.append(None)
             continue
         if (type(t) is not Tensor and type(t) is not Parameter) or t.dtype is not float32 or t.layout is not strided:
-            return False
-        if not t.is_cpu or t.is_neg() or is_lazily_zero(t) or (recording and t.requires_grad):
-            return False
-    return True
+            return None
+        if not t.is_cpu or t.is_neg() or (recording and t.requires_grad):
+            return None
+        place = t.data_ptr()
+        if not place:  # nothing, or zeros that were never written to memory
+            return None
+        places.append(place)
+    return places
 
 
 def _contiguous(*tensors: Tensor | None) -> bool:
-    return all(t is None or t.is_contiguous() for t in tensors)
+    for t in tensors:  # noqa: SIM110  (a generator takes longer than all the rest)
+        if t is not None and not t.is_contiguous():
+            return False
+    return True

@@ -1,30 +1,31 @@
 /* Moments of columns: a position's channels are contiguous, (N, positions, C), torch's channels-last.
  *
- * As in rows.h a block is read twice while it is in a near cache, its mean is corrected, and blocks are merged. Eight
- * rows are added up at a time, so that the sums, which are in memory, are read and written for every eighth row only.
- * Where all channels together do not fit into a core's cache, some of them are taken at a time: a row is `stride` floats
- * long, of which the functions see the first `channels`.
+ * Everything is read once, for the sums of deviations and of their squares. These are taken about the mean of what came
+ * before, so that they do not cancel: first about the mean of a few rows, and whenever the rows that are done have
+ * grown fourfold, about their mean. Eight rows are added up at a time, since the sums are in memory, and in blocks, which
+ * round less than one long sum does. A row is `stride` floats long, of which the functions see the first `channels`.
  */
 #ifndef SURGEON_COLUMNS_H
 #define SURGEON_COLUMNS_H
 
 #include "activations.h"
+#include "streaming.h"
 
-enum { COLUMN_BLOCK = 6144, FEWEST_ROWS = 24 }; /* floats; 24 KiB */
-enum { NEAR_CACHE = 131072, LINE = 16 };         /* floats; 512 KiB, 64 bytes */
+enum { FIRST_ROWS = 8, BLOCK_ROWS = 128 };
+enum { NEAR_CACHE = 98304, LINE = 16 }; /* floats; 384 KiB, 64 bytes */
 
-/* How many channels to take at a time: as many of `rows` rows as fit, in whole lines and in sets of `shared`, and so that
- * there is work for all threads. */
-INLINE Size channels_at_once(Size channels, Size shared, Size rows, Size items, int threads) {
+/* How many channels are one thread's at a time: all, or as few as give every thread something to do, in whole lines and
+ * in sets of `shared`. */
+INLINE Size channels_at_once(Size channels, Size shared, Size items, int threads) {
   const Size unit = shared > 1 ? shared : LINE, units = (channels + unit - 1) / unit;
-  Size parts = smaller(1 + rows * channels / NEAR_CACHE, units);
+  Size parts = 1;
   while (parts < units && items * parts % threads && items * parts < 4 * threads) parts++;
   return (units + parts - 1) / parts * unit;
 }
 
-/* Of each channel: mean less the shift, and summed squares of deviations; and the same of a block. */
+/* Of each channel: sums of deviations and of their squares, and the same of a block. */
 typedef struct {
-  float *mean, *squares, *about, *block_mean, *block_squares;
+  float *about, *sum, *squares, *block_sum, *block_squares;
 } Columns;
 
 enum { FLOATS_PER_CHANNEL = 5 };
@@ -34,36 +35,15 @@ INLINE Columns columns_at(float *memory, Size channels, Size index) {
   return (Columns){start, start + channels, start + 2 * channels, start + 3 * channels, start + 4 * channels};
 }
 
-INLINE void merge(Size channels, float *restrict mean, float *restrict squares, Size done, const float *restrict new_mean,
-                  const float *restrict new_squares, Size new_rows) {
-  const float share = (float)new_rows / (float)(done + new_rows), between = share * (float)done;
-#pragma omp simd
-  for (Size c = 0; c < channels; c++) {
-    const float difference = new_mean[c] - mean[c];
-    mean[c] += difference * share;
-    squares[c] += new_squares[c] + difference * difference * between;
-  }
-}
-
 #define EIGHT(f) (((f(0) + f(1)) + (f(2) + f(3))) + ((f(4) + f(5)) + (f(6) + f(7))))
 
-INLINE void sums_of_columns(const float *restrict x, Size rows, Size stride, Size channels, const float *restrict shift,
-                            float *restrict sum) {
-  Size r = 0;
+INLINE void mean_of_columns(const float *restrict x, Size rows, Size stride, Size channels, float *restrict mean) {
+  const float inverse = 1.0f / (float)rows;
 #pragma omp simd
-  for (Size c = 0; c < channels; c++) sum[c] = 0.0f;
-  for (; r + 8 <= rows; r += 8) {
-    const float *restrict at = x + r * stride;
+  for (Size c = 0; c < channels; c++) mean[c] = 0.0f;
+  for (Size r = 0; r < rows; r++)
 #pragma omp simd
-    for (Size c = 0; c < channels; c++) {
-#define SHIFTED(k) (at[(k)*stride + c] - shift[c])
-      sum[c] += EIGHT(SHIFTED);
-#undef SHIFTED
-    }
-  }
-  for (; r < rows; r++)
-#pragma omp simd
-    for (Size c = 0; c < channels; c++) sum[c] += x[r * stride + c] - shift[c];
+    for (Size c = 0; c < channels; c++) mean[c] += x[r * stride + c] * inverse;
 }
 
 INLINE void deviations_of_columns(const float *restrict x, Size rows, Size stride, Size channels, const float *restrict about,
@@ -92,34 +72,43 @@ INLINE void deviations_of_columns(const float *restrict x, Size rows, Size strid
     }
 }
 
-INLINE void block_of_columns(const float *restrict x, Size rows, Size stride, Size channels, const float *restrict shift,
-                             float *restrict mean, float *restrict squares, float *restrict about) {
-  const float inverse = 1.0f / (float)rows;
-  sums_of_columns(x, rows, stride, channels, shift, mean);
-#pragma omp simd
-  for (Size c = 0; c < channels; c++) about[c] = shift[c] + mean[c] * inverse;
-  deviations_of_columns(x, rows, stride, channels, about, mean, squares);
+/* About the mean of all rows so far. */
+INLINE void recentre(Size channels, Size rows, Columns of) {
+  const float inverse = 1.0f / (float)rows, count = (float)rows;
+  float *restrict about = of.about, *restrict sum = of.sum, *restrict squares = of.squares;
 #pragma omp simd
   for (Size c = 0; c < channels; c++) {
-    const float residual = mean[c] * inverse;
-    squares[c] -= residual * mean[c];
-    mean[c] = (about[c] - shift[c]) + residual;
+    const float centre = about[c] + sum[c] * inverse, moved = centre - about[c];
+    squares[c] -= moved * (2.0f * sum[c] - count * moved);
+    sum[c] -= count * moved;
+    about[c] = centre;
   }
 }
 
-/* Rows of a block: as many as are in the nearest cache, and enough to be worth their merging. */
-INLINE Size rows_of_block(Size channels) {
-  const Size rows = COLUMN_BLOCK / channels / 8 * 8;
-  return rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
-}
-
-INLINE void moments_of_columns(const float *x, Size rows, Size stride, Size channels, const float *shift, Columns out) {
-  const Size step = rows_of_block(channels);
-  block_of_columns(x, smaller(step, rows), stride, channels, shift, out.mean, out.squares, out.about);
-  for (Size done = step; done < rows; done += step) {
-    const Size n = smaller(step, rows - done);
-    block_of_columns(x + done * stride, n, stride, channels, shift, out.block_mean, out.block_squares, out.about);
-    merge(channels, out.mean, out.squares, done, out.block_mean, out.block_squares, n);
+/* Afterwards: the mean is `about` and a mean deviation of `sum`; `squares` is the variance. */
+INLINE void moments_of_columns(const float *x, Size rows, Size stride, Size channels, Columns of) {
+  Size next = 4 * FIRST_ROWS;
+  mean_of_columns(x, smaller(FIRST_ROWS, rows), stride, channels, of.about);
+#pragma omp simd
+  for (Size c = 0; c < channels; c++) of.sum[c] = of.squares[c] = 0.0f;
+  for (Size done = 0, n; done < rows; done += n) {
+    if (done >= next) {
+      recentre(channels, done, of);
+      next = 4 * done;
+    }
+    n = smaller(smaller(BLOCK_ROWS, done ? rows : 4 * FIRST_ROWS), rows - done);
+    deviations_of_columns(x + done * stride, n, stride, channels, of.about, of.block_sum, of.block_squares);
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) {
+      of.sum[c] += of.block_sum[c];
+      of.squares[c] += of.block_squares[c];
+    }
+  }
+  const float inverse = 1.0f / (float)rows;
+#pragma omp simd
+  for (Size c = 0; c < channels; c++) {
+    of.sum[c] *= inverse;
+    of.squares[c] = of.squares[c] * inverse - of.sum[c] * of.sum[c];
   }
 }
 
@@ -146,6 +135,30 @@ INLINE void column_affine(const float *restrict x, float *restrict y, Size rows,
 #pragma omp simd
     for (Size c = 0; c < channels; c++)
       y[r * stride + c] = activate(activation, slope, (x[r * stride + c] - centre[c]) * scale[c] + bias[c]);
+}
+
+/* Rows that are written at a time: 24 KiB, if that is enough of them. */
+INLINE Size rows_of_block(Size channels) {
+  const Size rows = 6144 / channels / 4 * 4;
+  return rows < 4 ? 4 : rows;
+}
+
+/* Floats of the block that whole rows go through on their way past the caches. */
+INLINE Size block_of(Size channels) { return rows_of_block(channels) * channels; }
+
+/* All rows in that way, as far as a near cache holds them from the last ones on: these are still there. With a `block`,
+ * past the caches. */
+INLINE void write_columns(const float *x, float *y, Size rows, Size stride, Size channels, const float *centre,
+                          const float *scale, const float *bias, Activation activation, float slope, float *block) {
+  const Size step = rows_of_block(channels), chunk = (NEAR_CACHE / (step * channels) + 1) * step;
+  for (Size stop = rows, start; stop > 0; stop = start) {
+    start = stop - smaller(stop, chunk);
+    for (Size r = start; r < stop; r += step) {
+      const Size n = smaller(stop - r, step), at = r * stride;
+      column_affine(x + at, block ? block : y + at, n, stride, channels, centre, scale, bias, activation, slope);
+      if (block) stream(y + at, block, n * stride);
+    }
+  }
 }
 
 #endif

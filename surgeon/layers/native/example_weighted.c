@@ -14,6 +14,7 @@
 #include "columns.h"
 #include "rows.h"
 #include "short_rows.h"
+#include "streaming.h"
 
 typedef struct {
   const float *x;
@@ -90,42 +91,50 @@ INLINE float bias_of(const Job *job, Size c) { return job->bias ? job->bias[c] :
 
 /* ---- positions of a channel are contiguous: (N, C, positions) ---- */
 
-enum { MOST_ROWS = 16 };
+enum { ROWS_IN_CACHE = 8192 }; /* floats; 32 KiB */
 
-/* A few rows at a time, as far as the nearest cache holds them: one row alone would have to wait for its own moments. */
+/* A few rows at a time, as far as a near cache holds them: one row alone would have to wait for its own moments. */
 INLINE Size rows_at_once(const Job *job, Size row, Size last) {
-  const Size fitting = ROW_BLOCK / job->positions, least = fitting < 1 ? 1 : smaller(fitting, MOST_ROWS);
+  const Size fitting = ROWS_IN_CACHE / job->positions, least = fitting < 1 ? 1 : smaller(fitting, MOST_ROWS);
   return smaller(smaller(least, job->channels - row % job->channels), last - row);
 }
 
-#define WEIGH_ROWS(moments_of, affine)                                                                            \
-  const Size n = job->positions;                                                                                  \
-  const Noise noise = noise_of(job);                                                                              \
-  float difference[MOST_ROWS], own[MOST_ROWS];                                                                    \
-  for (Size row = first, rows; row < last; row += rows) {                                                         \
-    const Size c = row % job->channels;                                                                           \
-    rows = rows_at_once(job, row, last);                                                                          \
-    for (Size r = 0; r < rows; r++) {                                                                             \
-      const Moments moments = moments_of(job->x + (row + r) * n, n, job->mean[c + r]);                            \
-      difference[r] = (float)moments.mean;                                                                        \
-      own[r] = (float)(moments.squares / moments.count);                                                          \
-    }                                                                                                             \
-    mix_channels(job, &noise, c, rows, difference, own);                                                          \
-    FOR_ACTIVATION(job->activation, for (Size r = 0; r < rows; r++) {                                             \
-      const Size at = (row + r) * n;                                                                              \
-      affine(job->x + at, job->y + at, n, difference[r], own[r], bias_of(job, c + r), activation, job->slope);    \
-    })                                                                                                            \
-  }
+#define WEIGH_ROWS(moments_of, affine)                                                                        \
+  const Size n = job->positions;                                                                              \
+  const Noise noise = noise_of(job);                                                                          \
+  const int streamed = is_streamed(job->examples * job->channels * n, n);                                     \
+  float difference[MOST_ROWS], own[MOST_ROWS], block[STREAM_BLOCK];                                           \
+  const float *soon; /* needed next: where results go, or the next rows */                                    \
+  for (Size row = first, rows; row < last; row += rows) {                                                     \
+    const Size c = row % job->channels;                                                                       \
+    rows = rows_at_once(job, row, last);                                                                      \
+    soon = streamed ? job->x + smaller(row + rows, last - 1) * n : job->y + row * n;                          \
+    moments_of(job->x + row * n, rows, n, job->mean + c, difference, own, soon);                              \
+    mix_channels(job, &noise, c, rows, difference, own);                                                      \
+    FOR_ACTIVATION(job->activation, for (Size r = 0; r < rows; r++) {                                         \
+      const float *x = job->x + (row + r) * n, bias = bias_of(job, c + r);          \
+      float *y = job->y + (row + r) * n;                                                                      \
+      if (!streamed)                                                                                          \
+        affine(x, y, n, difference[r], own[r], bias, activation, job->slope);                                 \
+      else                                                                                                    \
+        for (Size i = 0; i < n; i += STREAM_BLOCK) {                                                          \
+          const Size some = smaller(STREAM_BLOCK, n - i);                                                     \
+          affine(x + i, block, some, difference[r], own[r], bias, activation, job->slope);                    \
+          stream(y + i, block, some);                                                                         \
+        }                                                                                                     \
+    })                                                                                                        \
+  }                                                                                                           \
+  if (streamed) end_of_stream();
 
 FOR_EVERY_CPU
-static void weigh_rows(const Job *job, Size first, Size last) { WEIGH_ROWS(moments_of_row, row_affine) }
+static void weigh_rows(const Job *job, Size first, Size last) { WEIGH_ROWS(moments_of_few_rows, row_affine) }
 
 MASKED static void weigh_short_rows(const Job *job, Size first, Size last) {
-  WEIGH_ROWS(moments_of_short_row, short_row_affine)
+  WEIGH_ROWS(moments_of_short_rows, short_row_affine)
 }
 
 static void weigh(const Job *job, Size first, Size last) {
-  if (rows_are_masked(job->positions))
+  if (rows_are_masked())
     weigh_short_rows(job, first, last);
   else
     weigh_rows(job, first, last);
@@ -145,41 +154,42 @@ int example_weighted_rows(const Job *job, int threads) {
 
 /* ---- channels of a position are contiguous: (N, positions, C), torch's channels-last ---- */
 
-/* Some channels of an example. The last rows are written first: they are still in the cache. */
+/* Some channels of an example. */
 FOR_EVERY_CPU
-static void weigh_columns(const Job *job, Size example, Size first, Size channels, Columns own) {
-  const Size rows = job->positions, stride = job->channels, step = rows_of_block(channels);
+static void weigh_columns(const Job *job, Size example, Size first, Size channels, Columns own, float *block) {
+  const Size rows = job->positions, stride = job->channels, start = example * rows * stride + first;
   const Noise noise = noise_of(job);
-  const float *x = job->x + example * rows * stride + first;
-  float *y = job->y + example * rows * stride + first;
-  moments_of_columns(x, rows, stride, channels, job->mean + first, own);
-  const float count = (float)rows;
+  const float *mean = job->mean + first;
+  moments_of_columns(job->x + start, rows, stride, channels, own);
 #pragma omp simd
-  for (Size c = 0; c < channels; c++) own.squares[c] /= count;
-  mix_channels(job, &noise, first, channels, own.mean, own.squares);
+  for (Size c = 0; c < channels; c++) own.sum[c] += own.about[c] - mean[c];
+  mix_channels(job, &noise, first, channels, own.sum, own.squares);
   for (Size c = 0; c < channels; c++) own.about[c] = bias_of(job, first + c);
-  FOR_ACTIVATION(job->activation, for (Size stop = rows; stop > 0; stop -= smaller(stop, step)) {
-    const Size n = smaller(stop, step), at = (stop - n) * stride;
-    column_affine(x + at, y + at, n, stride, channels, own.mean, own.squares, own.about, activation, job->slope);
-  })
+  FOR_ACTIVATION(job->activation, write_columns(job->x + start, job->y + start, rows, stride, channels, own.sum,
+                                                own.squares, own.about, activation, job->slope, block))
 }
 
 int example_weighted_columns(const Job *job, int threads) {
   const Size channels = job->channels;
   if (!job->positions) return 0;
   threads = useful_threads(job->examples * channels * job->positions, threads);
-  const Size width = channels_at_once(channels, 1, job->positions, job->examples, threads);
+  const Size width = channels_at_once(channels, 1, job->examples, threads);
   const Size parts = (channels + width - 1) / width, items = job->examples * parts;
-  float *memory = malloc(sizeof(float) * FLOATS_PER_CHANNEL * (size_t)width * (size_t)threads);
+  const int streamed = parts == 1 && is_streamed(job->examples * channels * job->positions, STREAM_BLOCK);
+  const Size block = streamed ? block_of(channels) : 0, own = FLOATS_PER_CHANNEL * width + block;
+  float *memory = malloc(sizeof(float) * (size_t)own * (size_t)threads);
   if (!memory) return 1;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    const Columns own = columns_at(memory, width, omp_get_thread_num());
+    float *mine = memory + own * omp_get_thread_num();
+    const Columns columns = columns_at(mine, width, 0);
 #pragma omp for schedule(static)
     for (Size item = 0; item < items; item++) {
       const Size first = item % parts * width;
-      weigh_columns(job, item / parts, first, smaller(width, channels - first), own);
+      weigh_columns(job, item / parts, first, smaller(width, channels - first), columns,
+                    streamed ? mine + FLOATS_PER_CHANNEL * width : NULL);
     }
+    if (streamed) end_of_stream();
   }
   free(memory);
   return 0;

@@ -11,6 +11,7 @@
 
 #include "columns.h"
 #include "rows.h"
+#include "streaming.h"
 
 typedef struct {
   const float *x;
@@ -73,12 +74,28 @@ INLINE void input_gradient(const float *restrict grad, const float *restrict x, 
   for (Size i = 0; i < n; i++) out[i] = grad[i] * scale - (x[i] - mean) * slope - offset;
 }
 
+/* A row is written in its place, `to`, by `some` floats from i on, or past the caches by way of a block. */
+#define IN_PIECES(streamed, y, n, write)                         \
+  if (streamed) {                                                \
+    float to[STREAM_BLOCK];                                      \
+    for (Size i = 0; i < (n); i += STREAM_BLOCK) {               \
+      const Size some = smaller(STREAM_BLOCK, (n) - i);          \
+      write;                                                     \
+      stream((y) + i, to, some);                                 \
+    }                                                            \
+  } else {                                                       \
+    float *to = (y);                                             \
+    const Size i = 0, some = (n);                                \
+    write;                                                       \
+  }
+
 /* An item is a group of examples and a group of channels. */
 FOR_EVERY_CPU
 static void forward_rows(const Ghost *job, Size item) {
   const Size sets = job->channels / job->shared, group = item / sets, from = item % sets * job->shared;
   const Size first = job->bounds[group], last = job->bounds[group + 1];
   const Size n = job->positions, example = job->channels * n;
+  const int streamed = is_streamed(floats_of(job), n);
   float *mean = job->mean + group * job->channels, *var = job->var + group * job->channels;
   for (Size c = from; c < from + job->shared; c++) {
     const float *x = job->x + first * example + c * n;
@@ -93,9 +110,12 @@ static void forward_rows(const Ghost *job, Size item) {
   job->inverse[item] = inverse;
   for (Size c = from; c < from + job->shared; c++) {
     const float scale = job->weight ? job->weight[c] * inverse : inverse, bias = job->bias ? job->bias[c] : 0.0f;
-    for (Size row = first; row < last; row++)
-      row_affine(job->x + row * example + c * n, job->y + row * example + c * n, n, centre, scale, bias, NONE, 0.0f);
+    for (Size row = first; row < last; row++) {
+      const Size at = row * example + c * n;
+      IN_PIECES(streamed, job->y + at, n, row_affine(job->x + at + i, to, some, centre, scale, bias, NONE, 0.0f))
+    }
   }
+  if (streamed) end_of_stream();
 }
 
 FOR_EVERY_CPU
@@ -103,6 +123,7 @@ static void backward_rows(const Ghost *job, Size item) {
   const Size sets = job->channels / job->shared, group = item / sets, from = item % sets * job->shared;
   const Size first = job->bounds[group], last = job->bounds[group + 1];
   const Size n = job->positions, example = job->channels * n;
+  const int streamed = is_streamed(floats_of(job), n);
   const double count = (double)((last - first) * n * job->shared), inverse = job->inverse[item];
   const float centre = job->centre[item];
   double sum = 0.0, product = 0.0;
@@ -123,60 +144,51 @@ static void backward_rows(const Ghost *job, Size item) {
     const float scale = (float)((job->weight ? job->weight[c] : 1.0) * inverse);
     for (Size row = first; row < last; row++) {
       const Size at = row * example + c * n;
-      input_gradient(job->grad + at, job->x + at, job->grad_x + at, n, centre, scale, slope, offset);
+      IN_PIECES(streamed, job->grad_x + at, n,
+                input_gradient(job->grad + at + i, job->x + at + i, to, some, centre, scale, slope, offset))
     }
   }
+  if (streamed) end_of_stream();
 }
 
-int ghost_forward_rows(const Ghost *job, int threads) {
-  const Size items = job->groups * (job->channels / job->shared);
-  threads = useful_threads(floats_of(job), threads);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-  for (Size item = 0; item < items; item++) forward_rows(job, item);
+#define FOR_ITEMS(job, threads, ...)                                              \
+  const Size items = (job)->groups * ((job)->channels / (job)->shared);           \
+  const int wanted = useful_threads(floats_of(job), threads);                     \
+  _Pragma("omp parallel for num_threads(wanted) schedule(static) if (wanted > 1)") \
+  for (Size item = 0; item < items; item++) __VA_ARGS__;                          \
   return 0;
-}
 
-int ghost_backward_rows(const Ghost *job, int threads) {
-  const Size items = job->groups * (job->channels / job->shared);
-  threads = useful_threads(floats_of(job), threads);
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-  for (Size item = 0; item < items; item++) backward_rows(job, item);
-  return 0;
-}
+int ghost_forward_rows(const Ghost *job, int threads) { FOR_ITEMS(job, threads, forward_rows(job, item)) }
+
+int ghost_backward_rows(const Ghost *job, int threads) { FOR_ITEMS(job, threads, backward_rows(job, item)) }
 
 /* ---- channels of a position are contiguous: (N, positions, C), torch's channels-last ---- */
 
-/* Some channels of a group, whole sets of those that share statistics. The last rows are written first: they are still
- * in the cache. */
+/* Some channels of a group, whole sets of those that share statistics. */
 FOR_EVERY_CPU
-static void forward_columns(const Ghost *job, Size group, Size from, Size channels, float *memory) {
-  const Size stride = job->channels, sets = stride / job->shared, step = rows_of_block(channels);
+static void forward_columns(const Ghost *job, Size group, Size from, Size channels, float *memory, float *block) {
+  const Size stride = job->channels, sets = stride / job->shared;
   const Size start = job->bounds[group] * job->positions, rows = job->bounds[group + 1] * job->positions - start;
   const float *x = job->x + start * stride + from;
-  float *y = job->y + start * stride + from, *mean = job->mean + group * stride + from;
-  float *var = job->var + group * stride + from;
+  float *y = job->y + start * stride + from;
+  float *mean = job->mean + group * stride + from, *var = job->var + group * stride + from;
   const Columns own = columns_at(memory, channels, 0);
-  moments_of_columns(x, rows, stride, channels, x, own);
-  const float count = (float)rows;
+  moments_of_columns(x, rows, stride, channels, own);
 #pragma omp simd
   for (Size c = 0; c < channels; c++) {
-    const float spread = own.squares[c] / count;
-    mean[c] = x[c] + own.mean[c];
-    var[c] = spread < 0.0f ? 0.0f : spread; /* NaN stays */
+    mean[c] = own.about[c] + own.sum[c];
+    var[c] = own.squares[c] < 0.0f ? 0.0f : own.squares[c]; /* NaN stays */
   }
   for (Size c = 0; c < channels; c += job->shared) {
     const Size set = group * sets + (from + c) / job->shared;
     share(mean + c, var + c, job->shared, job->eps, job->centre + set, job->inverse + set);
     for (Size k = c; k < c + job->shared; k++) {
-      own.mean[k] = job->centre[set];
+      own.sum[k] = job->centre[set];
       own.squares[k] = job->weight ? job->weight[from + k] * job->inverse[set] : job->inverse[set];
       own.about[k] = job->bias ? job->bias[from + k] : 0.0f;
     }
   }
-  for (Size stop = rows; stop > 0; stop -= smaller(stop, step)) {
-    const Size n = smaller(stop, step), at = (stop - n) * stride;
-    column_affine(x + at, y + at, n, stride, channels, own.mean, own.squares, own.about, NONE, 0.0f);
-  }
+  write_columns(x, y, rows, stride, channels, own.sum, own.squares, own.about, NONE, 0.0f, block);
 }
 
 INLINE void products_of_block(const float *restrict grad, const float *restrict x, Size rows, Size stride, Size channels,
@@ -233,7 +245,7 @@ enum { BYTES_PER_CHANNEL = 2 * sizeof(double) + 6 * sizeof(float) };
 
 /* As `forward_columns`. Sums are float32 within a block and float64 across blocks. */
 FOR_EVERY_CPU
-static void backward_columns(const Ghost *job, Size group, Size from, Size channels, double *memory) {
+static void backward_columns(const Ghost *job, Size group, Size from, Size channels, double *memory, float *block) {
   const Size stride = job->channels, sets = stride / job->shared, step = rows_of_block(channels);
   const Size start = job->bounds[group] * job->positions, rows = job->bounds[group + 1] * job->positions - start;
   const float *x = job->x + start * stride + from, *grad = job->grad + start * stride + from;
@@ -271,53 +283,47 @@ static void backward_columns(const Ghost *job, Size group, Size from, Size chann
       offset[k] = (float)(inverse * all / count);
     }
   }
-  for (Size stop = rows; stop > 0; stop -= smaller(stop, step)) {
-    const Size n = smaller(stop, step), at = (stop - n) * stride;
-    column_gradient(grad + at, x + at, out + at, n, stride, channels, centre, scale, slope, offset);
-  }
-}
-
-/* Of a group as it is on average. */
-INLINE Size channels_of_item(const Ghost *job, Size tensors, int threads) {
-  const Size rows = job->bounds[job->groups] * job->positions / job->groups;
-  return channels_at_once(job->channels, job->shared, rows * tensors, job->groups, threads);
-}
-
-int ghost_forward_columns(const Ghost *job, int threads) {
-  threads = useful_threads(floats_of(job), threads);
-  const Size width = channels_of_item(job, 1, threads), parts = (job->channels + width - 1) / width;
-  float *memory = malloc(sizeof(float) * FLOATS_PER_CHANNEL * (size_t)width * (size_t)threads);
-  if (!memory) return 1;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    float *own = memory + FLOATS_PER_CHANNEL * width * omp_get_thread_num();
-#pragma omp for schedule(static)
-    for (Size item = 0; item < job->groups * parts; item++) {
-      const Size from = item % parts * width;
-      forward_columns(job, item / parts, from, smaller(width, job->channels - from), own);
+  const Size chunk = (NEAR_CACHE / 2 / (step * channels) + 1) * step;
+  for (Size stop = rows, begin; stop > 0; stop = begin) {
+    begin = stop - smaller(stop, chunk);
+    for (Size r = begin; r < stop; r += step) {
+      const Size n = smaller(stop - r, step), at = r * stride;
+      column_gradient(grad + at, x + at, block ? block : out + at, n, stride, channels, centre, scale, slope, offset);
+      if (block) stream(out + at, block, n * stride);
     }
   }
-  free(memory);
+}
+
+/* Does something for all groups, with memory of a number of bytes for each channel. */
+#define FOR_GROUPS(job, threads, bytes, ...)                                                              \
+  const int wanted = useful_threads(floats_of(job), threads);                                             \
+  const Size width = channels_at_once((job)->channels, (job)->shared, (job)->groups, wanted);              \
+  const Size parts = ((job)->channels + width - 1) / width;                                               \
+  const int streamed = parts == 1 && is_streamed(floats_of(job), STREAM_BLOCK);                           \
+  const size_t own = ((bytes) * (size_t)width + 7) / 8 * 8;                                               \
+  const size_t block_floats = streamed ? (size_t)block_of((job)->channels) : 0;                           \
+  const size_t each = own + sizeof(float) * ((block_floats + 1) / 2 * 2);                                 \
+  char *memory = malloc(each * (size_t)wanted);                                                           \
+  if (!memory) return 1;                                                                                  \
+  _Pragma("omp parallel num_threads(wanted) if (wanted > 1)") {                                           \
+    char *mine = memory + each * (size_t)omp_get_thread_num();                                            \
+    float *block = streamed ? (float *)(mine + own) : NULL;                                               \
+    _Pragma("omp for schedule(static)") for (Size item = 0; item < (job)->groups * parts; item++) {       \
+      const Size from = item % parts * width, group = item / parts, channels = smaller(width, (job)->channels - from); \
+      __VA_ARGS__;                                                                                        \
+    }                                                                                                     \
+    if (streamed) end_of_stream();                                                                        \
+  }                                                                                                       \
+  free(memory);                                                                                           \
   return 0;
+
+int ghost_forward_columns(const Ghost *job, int threads) {
+  FOR_GROUPS(job, threads, FLOATS_PER_CHANNEL * sizeof(float),
+             forward_columns(job, group, from, channels, (float *)mine, block))
 }
 
 int ghost_backward_columns(const Ghost *job, int threads) {
-  threads = useful_threads(floats_of(job), threads);
-  const Size width = channels_of_item(job, 2, threads), parts = (job->channels + width - 1) / width;
-  const size_t bytes = BYTES_PER_CHANNEL * (size_t)width;
-  char *memory = malloc(bytes * (size_t)threads);
-  if (!memory) return 1;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    double *own = (double *)(memory + bytes * (size_t)omp_get_thread_num());
-#pragma omp for schedule(static)
-    for (Size item = 0; item < job->groups * parts; item++) {
-      const Size from = item % parts * width;
-      backward_columns(job, item / parts, from, smaller(width, job->channels - from), own);
-    }
-  }
-  free(memory);
-  return 0;
+  FOR_GROUPS(job, threads, BYTES_PER_CHANNEL, backward_columns(job, group, from, channels, (double *)mine, block))
 }
 
 /* Running moments of each channel, (2, channels), moved towards those of all groups together: both moments are mixed. */

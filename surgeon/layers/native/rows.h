@@ -1,7 +1,7 @@
 /* Moments of rows: a channel's positions are contiguous, (N, C, positions).
  *
- * Everything is read block by block, and a block twice while it is in the nearest cache: for its mean, and for the
- * deviations from that. The mean is corrected by the mean deviation from it, which ought to be zero. Sums are float32
+ * Everything is read block by block: for the mean of the first part of a block, and then for the deviations from that,
+ * whose own mean corrects it. The part is large enough that squares do not cancel, whatever is in it. Sums are float32
  * within a block, in many parts, and float64 across blocks.
  */
 #ifndef SURGEON_ROWS_H
@@ -9,7 +9,7 @@
 
 #include "activations.h"
 
-enum { ROW_BLOCK = 4096, LONG_ROW = 256 }; /* floats; 16 KiB */
+enum { ROW_BLOCK = 4096, LONG_ROW = 256, PILOT = 8 }; /* floats; 16 KiB; the eighth part of a block */
 
 typedef struct {
   double mean, squares, count; /* mean: less the shift; squares: of the deviations, their sum */
@@ -67,13 +67,21 @@ INLINE void add_deviations(const float *x, Size n, float mean, double *sums, dou
 
 /* Moments of a part of some rows, which are `stride` apart. */
 INLINE Moments block_of_rows(const float *x, Size rows, Size stride, Size n, float shift) {
+  const Size part = n < 16 * PILOT ? smaller(n, 16) : n / PILOT;
   const double count = (double)(rows * n);
   double sum = 0.0, residual = 0.0, squares = 0.0;
-  for (Size r = 0; r < rows; r++) sum += sum_of(x + r * stride, n, shift);
-  const float about = (float)(shift + sum / count);
+  for (Size r = 0; r < rows; r++) sum += sum_of(x + r * stride, part, shift);
+  const float about = (float)(shift + sum / (double)(rows * part));
   for (Size r = 0; r < rows; r++) add_deviations(x + r * stride, n, about, &residual, &squares);
   residual /= count;
   return (Moments){((double)about - shift) + residual, squares - count * residual * residual, count};
+}
+
+INLINE void merge(Moments *all, Moments block) {
+  const double share = block.count / (all->count + block.count), difference = block.mean - all->mean;
+  all->squares += block.squares + difference * difference * share * all->count;
+  all->mean += difference * share;
+  all->count += block.count;
 }
 
 INLINE Moments moments_of_rows(const float *x, Size rows, Size stride, Size n, float shift) {
@@ -81,18 +89,21 @@ INLINE Moments moments_of_rows(const float *x, Size rows, Size stride, Size n, f
   Moments all = {0.0, 0.0, 0.0};
   const Size step = n < ROW_BLOCK ? ROW_BLOCK / n : 1;
   for (Size r = 0; r < rows; r += step)
-    for (Size i = 0; i < n; i += ROW_BLOCK) {
-      const Moments block =
-          block_of_rows(x + r * stride + i, smaller(step, rows - r), stride, smaller(ROW_BLOCK, n - i), shift);
-      const double share = block.count / (all.count + block.count), difference = block.mean - all.mean;
-      all.squares += block.squares + difference * difference * share * all.count;
-      all.mean += difference * share;
-      all.count += block.count;
-    }
+    for (Size i = 0; i < n; i += ROW_BLOCK)
+      merge(&all, block_of_rows(x + r * stride + i, smaller(step, rows - r), stride, smaller(ROW_BLOCK, n - i), shift));
   return all;
 }
 
-INLINE Moments moments_of_row(const float *x, Size n, float shift) { return moments_of_rows(x, 1, 0, n, shift); }
+/* Of rows side by side: the mean less the shift, and the variance. */
+INLINE void moments_of_few_rows(const float *x, Size rows, Size n, const float *shift, float *difference, float *var,
+                                const float *soon) {
+  (void)soon;
+  for (Size r = 0; r < rows; r++) {
+    const Moments own = moments_of_rows(x + r * n, 1, 0, n, shift[r]);
+    difference[r] = (float)own.mean;
+    var[r] = (float)(own.squares / own.count);
+  }
+}
 
 INLINE void row_affine(const float *restrict x, float *restrict y, Size n, float centre, float scale, float bias,
                        Activation activation, float slope) {
