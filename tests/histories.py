@@ -82,7 +82,7 @@ def swept(stored: bool = True) -> Swept:
         forced=stored,
         changed=stored,
         tta="flip",
-        warnings=("Half of the test images choose.",),
+        warnings=("Settings are chosen on half of the test images.",),
     )
 
 

@@ -1,6 +1,11 @@
-"""The picture of a terminal in the README: what `surgeon sweep` prints, recorded and drawn, not typed.
+"""Pictures of a terminal: what a command prints, recorded and drawn, not typed.
+
+Without a command, of the sweep below. The README's picture was recorded in a folder with CIFAR-10-C and public weights:
 
 python docs/figures/terminal.py docs/images/sweep.svg
+python docs/figures/terminal.py docs/images/recalibrate.svg 'surgeon recalibrate cifar-resnet20
+    --weights resnet20-12fca82f.th --data cifar10-c --where corruption=contrast --where severity=5
+    --confirm -o out/adapted'
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ COMMAND = (
     "surgeon sweep digits-resnet8 --data digits --split validation --confirm-split test "
     "--alpha 0:0.8:9 --metric cross-entropy --method grid --apply -o runs/digits"
 )
-WIDTH = 126
+WIDTH = 120
 TERMINAL = {"COLUMNS": str(WIDTH), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
 ERASE_LINE = "\x1b[2K"
 
@@ -49,15 +54,19 @@ def drawn(command: str, shown: str) -> str:
     console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
     console.print(Text.assemble(("$ ", "bold green"), command))
     console.print(Text.from_ansi(shown.rstrip()))
-    picture = console.export_svg(title="surgeon sweep", theme=MONOKAI, unique_id="sweep")
+    verb = command.split()[1]
+    picture = console.export_svg(title=f"surgeon {verb}", theme=MONOKAI, unique_id=verb)
     return re.sub(r"@font-face \{[^}]*\}\s*", "", picture)
 
 
 def main() -> None:
     target = Path(sys.argv[1]).resolve()
+    command = " ".join(sys.argv[2].split()) if len(sys.argv) > 2 else COMMAND
     with tempfile.TemporaryDirectory() as folder:
+        for file in () if command == COMMAND else Path.cwd().iterdir():
+            (Path(folder) / file.name).symlink_to(file)
         os.chdir(folder)
-        target.write_text(drawn(COMMAND, recorded(COMMAND)), encoding="utf-8")
+        target.write_text(drawn(command, recorded(command)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,8 @@ class Augment(Entry[AugmentConfig]):
         if preprocessing.medium not in self.media:
             fitting = [name for name in augments if augments[name].on == (preprocessing.medium,)]
             raise SurgeonError(
-                f"The augment {self.name!r} is for {self.media[0].samples}, not for {preprocessing.medium.samples}.",
+                f"The augmentation {self.name!r} is for {self.media[0].samples}, not for "
+                f"{preprocessing.medium.samples}.",
                 f"For these there are {listing(fitting)}, mixes and other batch augmentations." if fitting else "",
             )
         return self.build(config, preprocessing)

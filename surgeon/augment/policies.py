@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PolicyConfig(AugmentConfig):
-    flip: bool = option(True, "Mirror every other picture; not for digits and letters.")
+    flip: bool = option(True, "Mirror half of the images; not for digits and letters.")
 
 
 def _standard(config: PolicyConfig) -> str:

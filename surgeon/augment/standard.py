@@ -26,7 +26,7 @@ MASKS_SCALE, MASKS_RATIO = 0.25, 3 / 4
 
 
 class StandardConfig(AugmentConfig):
-    flip: bool = option(True, "Mirror every other picture; not for digits and letters.")
+    flip: bool = option(True, "Mirror half of the images; not for digits and letters.")
     scale: float = option(
         0.08,
         f"Above {LARGEST_PADDED} px: smallest share of the picture that a crop keeps; 0.35 and more suit fine-tuning. "

@@ -77,7 +77,7 @@ _LOADS_PLAINLY = (
 
 _LOADING = '\nmodel = surgeon.load("{folder}"){or_on_the_hub}'
 _LOADING_YOUR_OWN = """\
-from your_code import build_network  # a function of yours: the network as it was before the surgery
+from your_code import build_network  # your function that builds the network as it was before surgery
 
 model = surgeon.load("{folder}", build_network()){or_on_the_hub}"""
 
@@ -113,7 +113,7 @@ def plain_card(folder: str, surgery: Surgery, licence: str | None = None) -> str
         name=markdown.name(title(folder, surgery)),
         metadata=metadata_for("timm", folder, surgery, licence).to_yaml(),
         network=_network(surgery),
-        what=f": at inference it computes what it did with **{summary}**"
+        what=f": at inference it computes the same as with **{summary}**"
         if (summary := surgery.plan.summary())
         else "",
         weights=markdown.name(surgery.base_weights.origin),
@@ -133,7 +133,7 @@ def addressed(card: str, address: str) -> str:
 
 def _network(surgery: Surgery) -> str:
     source = surgery.source
-    return markdown.code(f"{source.library}: {source.architecture}") if source else "A network of one's own"
+    return markdown.code(f"{source.library}: {source.architecture}") if source else "A custom network"
 
 
 def _sha256(surgery: Surgery) -> str:
@@ -175,7 +175,7 @@ def _plain_note(plan: ResolvedPlan, kinds: Counter[str], history: History) -> st
     added, away = [*added, *learning], away or bool(learning)
     if not added:
         return _LOADS_PLAINLY.format(how=_how_unconverted(history))
-    consequence = ": once trained, it then predicts otherwise" if away else " and predicts as the main branch does"
+    consequence = ": after training it then predicts differently" if away else " and predicts as the main branch does"
     return _HAS_MORE_STATE.format(names=listing(f"`{name}`" for name in added), consequence=consequence)
 
 

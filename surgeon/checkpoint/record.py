@@ -79,7 +79,7 @@ def read_surgery(folder: Path) -> Surgery:
     """The record of a checkpoint, or the first thing that is wrong with it."""
     problems = find_problems(folder)
     if problems:
-        raise SurgeonError(problems[0], f"Run `surgeon verify {folder}` for all that is wrong.")
+        raise SurgeonError(problems[0], f"Run `surgeon verify {folder}` for the full list of problems.")
     return _parse(folder / SURGERY).surgery()
 
 
@@ -117,7 +117,7 @@ def _problems_of_config(path: Path) -> list[str]:
     except SurgeonError as error:
         return [error.message]
     settings = config.get("pretrained_cfg", {})
-    return [] if isinstance(settings, dict) else [f"{path} is not in timm's form: pretrained_cfg is no mapping."]
+    return [] if isinstance(settings, dict) else [f"{path} is not in timm's form: pretrained_cfg is not a mapping."]
 
 
 def is_plain(folder: Path) -> bool:

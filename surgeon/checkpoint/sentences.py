@@ -174,7 +174,7 @@ def _recalibrated(step: Recalibrated) -> str:
         sentences.append(f"{step.changed_predictions:.1%} of the predicted classes changed.")
     if step.measured_on is not None:
         gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.gains)
-        sentences.append(f"Gains on {_images(step.measured_on)} that took no part: {gains}.")
+        sentences.append(f"Gains on {_images(step.measured_on)}, held out: {gains}.")
     if step.source is not None:
         gains = "; ".join(f"{gain.metric} {_gain(gain)}" for gain in step.source_gains)
         sentences.append(f"Gains on the original domain, {_images(step.source)}: {gains}.")

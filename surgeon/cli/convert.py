@@ -127,7 +127,7 @@ def describe(conversion: Conversion, dry_run: bool) -> None:
         output.say("Dry run: nothing was written.")
         return
     if conversion.identity_difference is None and conversion.output_shift is not None:
-        output.say("  parity      none to be had: there is no setting at which this is the original network")
+        output.say("  parity      cannot be checked: no setting of this rewrite equals the original network")
     elif conversion.identity_difference is None:
         output.say("  parity      each layer equals its original at the identity setting (network inputs unknown)")
     else:

@@ -140,7 +140,7 @@ def evaluate(
 def _describe(result: Evaluation, other_precision: bool, folder: Path | None) -> None:
     tell(result)
     if other_precision:
-        output.note(f"computed in {result.precision.value}: a CPU does not do better with less")
+        output.note(f"computed in {result.precision.value}: lower precision is not faster on a CPU")
     if folder is not None:
         tell_report(folder, "evaluation.png", *(["masks.png"] if result.masks is not None else []))
 

@@ -45,7 +45,7 @@ def ls(
     else:
         known = _words()
         raise SurgeonError(
-            f"There is nothing to list by the name {kind!r}.", did_you_mean(kind, known) or f"Known: {listing(known)}."
+            f"Nothing is listed under {kind!r}.", did_you_mean(kind, known) or f"Known: {listing(known)}."
         )
 
 

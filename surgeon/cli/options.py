@@ -267,7 +267,7 @@ def check_under(under: list[str] | None, max_clean_loss: float | None) -> None:
 
     check_conditions(under or ())
     if max_clean_loss is not None and not under:
-        raise SurgeonError("--max-clean-loss goes with --under.", "Add conditions: --under corruptions.")
+        raise SurgeonError("--max-clean-loss needs --under.", "Add conditions: --under corruptions.")
 
 
 MixLogits = Annotated[

@@ -224,7 +224,7 @@ def _after_interruption(error: KeyboardInterrupt) -> str:
     """What there is now, and the command that goes on with it, where that is known."""
     if isinstance(error, Interrupted) and "WORLD_SIZE" not in os.environ:  # a launcher has a command of its own
         given = [argument for argument in sys.argv[1:] if argument not in (*error.options, "--overwrite")]
-        return f"{error.kept}. This goes on:\n{shlex.join(['surgeon', *given, *error.options])}"
+        return f"{error.kept}. To continue:\n{shlex.join(['surgeon', *given, *error.options])}"
     return str(error) or "nothing was left half-written."
 
 

@@ -115,7 +115,7 @@ def tell(result: Prediction) -> None:
     for sentence in (*result.remarks, *result.bad_images):
         output.note(sentence)
     if result.nan_images:
-        output.warn([f"The logits of {count(result.nan_images, noun)} are not numbers."])
+        output.warn([f"The logits of {count(result.nan_images, noun)} are NaN."])
     output.show(_table_of_masks(result) if result.masks else _table(result))
     number = len(result.images) or len(result.masks)
     rate = number / result.seconds

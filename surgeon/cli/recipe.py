@@ -48,7 +48,7 @@ def copy(
 
     text = recipe_text(find_recipe(name))
     if destination.suffix not in (".yaml", ".yml"):
-        raise SurgeonError(f"{destination} is no .yaml file.", f"Write {destination}.yaml.")
+        raise SurgeonError(f"{destination} is not a .yaml file.", f"Write {destination}.yaml.")
     if destination.exists() and not overwrite:
         raise SurgeonError(f"{destination} already exists.", "Pass --overwrite to replace it.")
     try:

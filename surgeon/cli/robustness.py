@@ -81,7 +81,7 @@ def describe(result: Robustness, folder: Path | None) -> None:
     if folder is not None:
         tell_report(folder, "robustness.png")
     else:
-        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
+        output.say("Pass -o DIR to keep a report, and to be able to resume.")
 
 
 def tell(result: Robustness) -> None:

@@ -188,7 +188,7 @@ def sweep(
         if axes:
             texts = {"--alpha": alpha, "--prior": prior, "--sweep": setting}
             given = listing([*(name for name, text in texts.items() if text), "--lambda"])
-            raise SurgeonError(f"{given} cannot be swept at once.", "Sweep one after the other.")
+            raise SurgeonError(f"{given} cannot be swept together.", "Sweep one after the other.")
         axes = [Swept(LAMBDA_AXIS, parse_values(share, "--lambda"))]
     first, *more = axes or [Swept(ALPHA_AXIS, parse_values("0:0.2:21", "--alpha"))]
     check_axes([first, *more])
@@ -249,7 +249,7 @@ def describe(result: Sweep, folder: Path | None) -> None:
     if folder is not None:
         tell_report(folder, "curves.png")
     else:
-        output.say("Pass -o DIR to keep a report, and to go on after an interruption.")
+        output.say("Pass -o DIR to keep a report, and to be able to resume.")
 
 
 def tell(result: Sweep) -> None:
@@ -287,7 +287,7 @@ def tell(result: Sweep) -> None:
     seen = result.choosing_images + result.confirming_images
     if result.estimating_images:
         other = count(result.estimating_images, "other image")
-        output.say(f"• Statistics are of {other}, whose labels were not looked at.")
+        output.say(f"• Statistics are of {other}, without their labels.")
     work = (
         f"{result.image_forwards:,} predictions of {count(seen, 'image')} in {result.seconds:.1f} s on {result.device}"
         f"{wording.time_text(result.spent)}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 NEEDED_SPACE = 10**9
+FOR_DEVELOPMENT = ("docs", "dev")  # extras of this list are not for users
 LIBRARIES = ("torch", "torchvision", "timm", "huggingface_hub", "datasets", "accelerate")
 
 
@@ -109,9 +110,10 @@ def _extras() -> Iterator[Finding]:
         extras = metadata(DISTRIBUTION).get_all("Provides-Extra") or []
     except PackageNotFoundError:
         return
+    extras = [extra for extra in extras if extra not in FOR_DEVELOPMENT]
     there = [extra for extra in extras if not any(map(_unmet, _needs(extra)))]
     others = [extra for extra in extras if extra not in there]
-    advice = f"If you want them: pip install '{DISTRIBUTION}[{','.join(others)}]'" if others else ""
+    advice = f"To add them: pip install '{DISTRIBUTION}[{','.join(others)}]'" if others else ""
     value = f"{listing(there) or 'none'} installed" + (f"; without {listing(others)}" if others else "")
     yield Finding(name="extras", value=value, advice=advice)
 
@@ -202,7 +204,7 @@ def _kernels() -> Iterator[Finding]:
         yield Finding(name="compiled kernels", value="installed and usable")
     else:
         advice = "Remove surgeon/layers/native/_kernels* from the installation, and please report it."
-        yield Finding(name="compiled kernels", state=Severity.BROKEN, value="they compute other values", advice=advice)
+        yield Finding(name="compiled kernels", state=Severity.BROKEN, value="they give wrong results", advice=advice)
 
 
 def _gpu_kernels(device: str = "cuda") -> Iterator[Finding]:
@@ -230,7 +232,7 @@ def _gpu_kernels(device: str = "cuda") -> Iterator[Finding]:
         yield Finding(name="Triton kernels", value="installed and usable")
     else:
         advice = "Uninstall Triton (pip uninstall triton), and please report it."
-        yield Finding(name="Triton kernels", state=Severity.BROKEN, value="they compute other values", advice=advice)
+        yield Finding(name="Triton kernels", state=Severity.BROKEN, value="they give wrong results", advice=advice)
 
 
 def _memory() -> Iterator[Finding]:
@@ -297,10 +299,10 @@ def _prediction() -> Iterator[Finding]:
         predicted = int(open_model("digits-resnet8").model(images[:1]).argmax())
     expected = int(labels[0])
     if predicted == expected:
-        yield Finding(name="self-test", value=f"the bundled network sees the {expected} in a digit")
+        yield Finding(name="self-test", value=f"the bundled network recognises a {expected}")
     else:
         advice = "The installation is damaged: install surgeon again."
-        value = f"the bundled network sees a {predicted} in the digit {expected}"
+        value = f"the bundled network takes a {expected} for a {predicted}"
         yield Finding(name="self-test", state=Severity.BROKEN, value=value, advice=advice)
 
 

@@ -67,7 +67,7 @@ def card_of(folder: Path) -> Card:
     """The card that follows from a checkpoint's record."""
     if is_plain(folder):
         raise SurgeonError(
-            f"{folder} is a network for timm alone, without a record that a card could follow from.",
+            f"{folder} is a network for timm alone, without a record to write a card from.",
             f"Its card was written with it, to {folder / CARD}.",
         )
     check_whole(folder)
@@ -85,7 +85,7 @@ def check_whole(folder: Path) -> None:
     if problems := find_problems(folder):
         raise SurgeonError(
             f"The checkpoint is broken: {problems[0]}",
-            f"`surgeon verify {folder}` tells all that is wrong.",
+            f"`surgeon verify {folder}` lists all problems.",
             ExitCode.VERIFICATION,
         )
 
@@ -245,10 +245,10 @@ def _explained(error: BaseException, repository: str, revision: str | None) -> S
     elif status in TOO_BUSY:
         reason, hint = "it was changed by somebody else at the same time", "Push again."
     elif status == 429:
-        reason, hint = "the hub has had too many requests of yours", "Wait some minutes and push again."
+        reason, hint = "the hub limits your rate of requests", "Wait some minutes and push again."
     elif status >= 500:
         reason, hint = (
-            f"the hub has trouble of its own ({status})",
+            f"the hub reports an internal error ({status})",
             "Try again later; see https://status.huggingface.co.",
         )
     else:

@@ -42,7 +42,7 @@ def inspect_data(
             "Leave out --data.",
         )
     if output is not None and not with_statistics:
-        raise SurgeonError("There is no picture of gates alone: the network stores no statistics.", "Leave out -o.")
+        raise SurgeonError("Nothing to draw: the network has gates, but stores no statistics.", "Leave out -o.")
     prepared = prepare(loaded, request)
     batches = prepared.batches()
     shift = measure_shift(prepared.model, _images(prepared, batches, progress, "shift")) if with_statistics else None

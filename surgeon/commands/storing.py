@@ -38,7 +38,7 @@ def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = Fal
         force: Store it all the same.
     """
     if gain is None:
-        return Decision(False, "Nothing is stored: the original network is the choice.")
+        return Decision(False, "Nothing is stored: the original network is best.")
     measured, name = gain_text(gain).removesuffix(", not significant"), label(gain.metric)
     if is_beyond_noise(gain, tried):
         return Decision(True, f"{setting} is stored: its gain in {name} is significant, {measured}.")

@@ -72,7 +72,7 @@ def _check_network(folder: Path) -> list[Check]:
     except Exception as error:  # a record that was made up gives images that the network cannot take, and the like
         reason = next(iter(str(error).splitlines()), "no reason given").rstrip(".")
         name = "parity" if len(checks) > 1 else "outputs"
-        checks.append(Check(name=name, passed=False, detail=f"cannot be had: {type(error).__name__}: {reason}"))
+        checks.append(Check(name=name, passed=False, detail=f"not available: {type(error).__name__}: {reason}"))
     return checks
 
 

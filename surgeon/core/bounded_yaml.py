@@ -22,7 +22,7 @@ def parse_yaml(text: str, most_values: int, *, each_key_once: bool = True) -> An
     Args:
         text: The document.
         most_values: How many keys and values it may have, those that aliases repeat included.
-        each_key_once: Whether a key that is there twice is a mistake; otherwise the last one counts.
+        each_key_once: Whether a key that appears twice is a mistake; otherwise the last one counts.
     """
     try:
         _check_size(text, most_values)
@@ -55,7 +55,7 @@ class _Size:
     def take(self, event: Any) -> None:
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchored:
-                raise ValueError(f"the alias {shortened(event.anchor)} is within itself or of nothing")
+                raise ValueError(f"the alias {shortened(event.anchor)} refers to itself or to nothing")
             self.values += self.anchored[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             self.open.append((event.anchor, self.values))
@@ -86,11 +86,11 @@ _SmallIntegers.add_constructor("tag:yaml.org,2002:int", _SmallIntegers.construct
 
 
 class _EachKeyOnce(_SmallIntegers):
-    """Of a key that is there twice, YAML libraries silently take the last value."""
+    """Of a key that appears twice, YAML libraries silently take the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         mapping = super().construct_mapping(node, deep)  # which refuses what cannot be a key
         if len(mapping) < len(node.value):
             keys = Counter(self.construct_object(key_node, deep=True) for key_node, _ in node.value)
-            raise yaml.YAMLError(f"the key {shortened(max(keys, key=keys.__getitem__))} is there twice")
+            raise yaml.YAMLError(f"the key {shortened(max(keys, key=keys.__getitem__))} appears twice")
         return mapping

@@ -29,7 +29,7 @@ def pick_device(name: str | None = None) -> torch.device:
     if name is None:
         return torch.device(available[0])
     if name.split(":")[0] not in available:
-        raise SurgeonError(f"There is no device {name!r} here.", f"Choose from: {', '.join(available)}.")
+        raise SurgeonError(f"This machine has no device {name!r}.", f"Choose from: {', '.join(available)}.")
     return torch.device(name)
 
 

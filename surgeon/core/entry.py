@@ -78,6 +78,6 @@ def summary_of(described: Callable[..., Any], noun: str, name: str) -> str:
     """The first line of a function's docstring, which is what listings show."""
     if not (lines := (described.__doc__ or "").strip().splitlines()):
         raise SurgeonError(
-            f"The {noun} {name!r} does not say what it is.", "The first line of the function's docstring is shown."
+            f"The {noun} {name!r} has no description.", "Give the function a docstring: its first line is shown."
         )
     return lines[0]

@@ -46,7 +46,7 @@ class Interrupted(KeyboardInterrupt):
     """
 
     def __init__(self, kept: str, *options: str) -> None:
-        super().__init__(f"{kept}; the same command{''.join(f' with {option}' for option in options)} goes on.")
+        super().__init__(f"{kept}; run the same command{''.join(f' with {option}' for option in options)} to continue.")
         self.kept = kept
         self.options = options
 

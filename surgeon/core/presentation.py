@@ -47,7 +47,7 @@ class Presentation:
         if not _FORMAT.fullmatch(self.format) or (self.is_share and self.unit):
             raise SurgeonError(
                 f"The numbers of {self.label!r} cannot have the format {self.format!r} and the unit {self.unit!r}.",
-                "A format is such as .4f, ,.1f, .3g or .2%, and what has a percent sign has no other unit.",
+                "Use a format such as .4f, ,.1f, .3g or .2%; a percentage takes no other unit.",
             )
 
     @property

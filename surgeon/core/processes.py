@@ -40,7 +40,7 @@ class Processes:
         state = PartialState(cpu=not torch.cuda.is_available())  # which accelerate does not find out under torchrun
         if state.num_processes != launched_processes():
             raise SurgeonError(
-                f"{launched_processes()} processes were launched, but {state.num_processes} found together."
+                f"{launched_processes()} processes were launched, but only {state.num_processes} connected."
             )
         return cls(state.process_index, state.num_processes)
 

@@ -77,7 +77,7 @@ def bounded_lines(path: Path, kind: str, most_bytes: int) -> Iterator[bytes]:
 def parse_json(text: bytes | str) -> Any:
     """A JSON document, or ValueError: also for what JSON has no word for (NaN), and for what Python's reader lets pass.
 
-    Of a key that is there twice it takes the last value, which another reader need not.
+    Of a key that appears twice it takes the last value, which another reader need not.
     """
     try:
         document = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_each_key_once)
@@ -88,7 +88,7 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {shortened(twice)} is there twice")
+        raise ValueError(f"the key {shortened(twice)} appears twice")
     return content
 
 

@@ -74,7 +74,7 @@ def _by(plugin: Plugin | None) -> Iterator[None]:
 
 def _explain(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return "it ends the program (sys.exit) when it is imported."
+        return "it calls sys.exit when it is imported."
     line = next(iter(str(error).strip().splitlines()), "no message")
     return line if isinstance(error, SurgeonError) else f"{type(error).__name__}: {line.rstrip('.')}."
 

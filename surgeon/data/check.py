@@ -98,8 +98,8 @@ def _matched_by_name(image_set: ImageSet, model_class_names: Sequence[str]) -> t
     if twice:
         owner = repr(image_set.name) if ours.count(twice[0]) > 1 else "the network"
         raise SurgeonError(
-            f"Classes cannot be matched by name: {owner} has more than one that is called {twice[0]!r}.",
-            "Give each class a name of its own.",
+            f"Classes cannot be matched by name: {owner} has several named {twice[0]!r}.",
+            "Give each class a unique name.",
         )
     outputs = [places[name][0] for name in ours]
     return (*outputs, *(place for place in range(len(theirs)) if place not in set(outputs)))

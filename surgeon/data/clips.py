@@ -127,7 +127,7 @@ def _decoded(content: bytes) -> Image.Image:
 def _mono(file: Any) -> Waveform:
     """The mean of all channels of the middle of a file."""
     if not SLOWEST <= file.samplerate <= FASTEST:
-        raise ValueError(f"its rate of {file.samplerate:,} Hz is not one of sound")
+        raise ValueError(f"its sample rate of {file.samplerate:,} Hz is implausible")
     most = min(LONGEST_SECONDS * file.samplerate, MOST_VALUES // file.channels)
     if file.frames > most and file.seekable():
         file.seek((file.frames - most) // 2)

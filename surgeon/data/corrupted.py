@@ -61,14 +61,16 @@ def _condition_name(corruption: str) -> str:
 
 def _open_imagenet_c(root: Path) -> CorruptedImages:
     if not root.is_dir():
-        raise SurgeonError(f"There is no folder {str(root)!r}.", "Give the one that holds gaussian_noise/1/n01440764.")
+        raise SurgeonError(
+            f"There is no folder {str(root)!r}.", "Give the folder that contains gaussian_noise/1/n01440764."
+        )
     parts: dict[Key, ImageSet] = {}
     files_of_first: list[str] | None = None
     for corruption in subfolders(root):
         for severity in subfolders(root / corruption):
             if not severity.isdecimal() or not 1 <= int(severity) <= SEVERITIES:
                 raise SurgeonError(
-                    f"The folder {corruption}/{severity} of {root.name!r} is no severity.",
+                    f"The folder {corruption}/{severity} of {root.name!r} is not a severity.",
                     "The folders are CORRUPTION/SEVERITY/CLASS, e.g. fog/3/n01440764.",
                 )
             folder = root / corruption / severity
@@ -171,7 +173,7 @@ def corrupted_table(images: ImageSet) -> CorruptedImages | None:
         elif (numbers, part.labels.tolist()) != first[1:]:
             raise SurgeonError(
                 f"{images.name!r} does not hold the same images under {corruption}/{severity} as under {first[0]}.",
-                "Every corruption and severity has to hold all of them, told apart by the column index.",
+                "Every corruption and severity has to hold all of them, matched by the column index.",
             )
         parts[_condition_name(corruption), severity] = part
     return CorruptedImages(parts)

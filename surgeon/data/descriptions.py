@@ -51,7 +51,7 @@ def _refuse_addresses(path: Path, content: Any) -> None:
     for files in _texts(_files_of(configurations)):
         if "://" in files:
             raise SurgeonError(
-                f"The {KIND} {str(path)!r} names files that are elsewhere, and nothing is fetched from there.",
+                f"The {KIND} {str(path)!r} refers to remote files, which are not fetched.",
                 "Download them, or name the data set on the hub with --data hf:OWNER/NAME.",
             )
 

@@ -67,7 +67,7 @@ def is_file_of(medium: Medium, path: str) -> bool:
 def open_some_of_imagenet(root: Path, split: str | None) -> ImageSet:
     """A folder with some of ImageNet's classes, by WordNet number: networks choose among these alone."""
     if not root.is_dir():
-        raise SurgeonError(f"There is no folder {str(root)!r}.", "Give the one that holds n01440764 and so on.")
+        raise SurgeonError(f"There is no folder {str(root)!r}.", "Give the folder that contains n01440764 and so on.")
     images = open_folder(root, split)
     return replace(images, outputs=outputs_of(images.class_names, root.name))
 

@@ -38,7 +38,7 @@ class UnreadableImageError(SurgeonError):
     def __init__(self, identity: str, reason: str, medium: Medium = Medium.IMAGE) -> None:
         super().__init__(
             f"The {medium.noun} {identity} cannot be read: {reason}.",
-            "Repair or remove it, or pass --skip-bad to go on without.",
+            "Repair or remove it, or pass --skip-bad to skip them.",
         )
         self.identity = identity
 
@@ -236,7 +236,7 @@ class ArrowImages:
         if (path := places.paths.get(row)) is not None:
             return _read_elsewhere(path)
         if places.lengths[row] < 0:
-            raise ValueError("there is nothing in this row")
+            raise ValueError("the row is empty")
         with open(self.files[number], "rb", buffering=0) as file:
             file.seek(int(places.starts[row]), os.SEEK_SET)
             return file.read(int(places.lengths[row]))
@@ -301,7 +301,7 @@ def _read_elsewhere(path: str) -> bytes:
         return _read_file(Path(path))
     member, _, archive = path.partition("::")
     if not member.startswith("zip://") or "://" in archive or "::" in archive:
-        raise ValueError(f"its table says that it is elsewhere ({shortened(path)}), and nothing is fetched from there")
+        raise ValueError(f"its table refers to a remote file ({shortened(path)}), which is not fetched")
     _refuse_special_file(Path(archive), of_any_size=True)
     with xopen(path, "rb") as file:
         content = bytes(file.read(MOST_IMAGE_BYTES + 1))  # which may be compressed
@@ -319,6 +319,6 @@ def _refuse_special_file(path: Path, of_any_size: bool = False) -> None:
     """Opening a pipe waits for a writer, and a device never ends."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise ValueError("it is not an ordinary file")
+        raise ValueError("it is not a regular file")
     if found.st_size > MOST_IMAGE_BYTES and not of_any_size:
         raise ValueError(TOO_LARGE)

@@ -184,7 +184,7 @@ def _several(bad: list[UnreadableImageError | BadMaskError], noun: str) -> Surge
     names = listing((error.identity for error in bad), limit=3)
     return SurgeonError(
         f"{count(len(bad), noun)} of one batch cannot be read: {names}.",
-        "Repair or remove them, or pass --skip-bad to go on without.",
+        "Repair or remove them, or pass --skip-bad to skip them.",
     )
 
 

@@ -48,7 +48,7 @@ class BadMaskError(SurgeonError):
     def __init__(self, identity: str, reason: str, hint: str = "") -> None:
         self.identity = identity
         super().__init__(
-            f"The mask of the image {identity} {reason}.", hint or "Repair it, or pass --skip-bad to go on without."
+            f"The mask of the image {identity} {reason}.", hint or "Repair it, or pass --skip-bad to skip them."
         )
 
 
@@ -80,7 +80,7 @@ class Masks:
         elif image.mode not in GREY_MODES:
             raise BadMaskError(
                 identity,
-                f"is a picture of the mode {image.mode}, not one number per pixel",
+                f"has the Pillow mode {image.mode}, not one number per pixel",
                 "Masks hold class numbers, as grey or palette PNG files.",
             )
         return values.astype(np.int64)
@@ -138,7 +138,7 @@ def _by_number(path: Path) -> tuple[str, ...]:
         content = parse_json(read_bounded(path, "list of classes", MOST_NAMES_BYTES))
         numbered: dict[int, Any] = {int(number): label for number, label in content.items()}
     except (ValueError, AttributeError, json.JSONDecodeError):
-        raise SurgeonError(f"{path} does not map numbers to names of classes.") from None
+        raise SurgeonError(f"{path} does not map class numbers to names.") from None
     names = [numbered.get(number) for number in range(len(numbered))]
     if not all(isinstance(label, str) for label in names):
         raise SurgeonError(f"{path} does not name every class from 0 to {len(numbered) - 1}.")

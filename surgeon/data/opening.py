@@ -68,7 +68,7 @@ def open_data(
     if problem == SEGMENTATION and labelled and images.masks is None:
         raise SurgeonError(
             f"{spec!r} has no masks.",
-            "They lie in a column, which --label-column names, or in masks/ beside images/.",
+            "Put them into a column (--label-column) or into masks/ beside images/.",
         )
     if void and labelled and images.masks is None:
         raise SurgeonError(f"--void {void[0]} is for masks, and {spec!r} has one label per image.")
@@ -136,7 +136,7 @@ def _no_such_data(spec: str) -> SurgeonError:
 def _refuse_conditions(where: Sequence[str], name: str) -> None:
     if where:
         raise SurgeonError(
-            f"--where {where[0]}: {name!r} is no table with columns.", "Leave --where out, or give Parquet files."
+            f"--where {where[0]}: {name!r} is not a table with columns.", "Leave --where out, or give Parquet files."
         )
 
 

@@ -183,7 +183,7 @@ def _number_classes(values: Values, occurring: Values) -> tuple[Indices, list[st
         largest = int(occurring.max(initial=-1))
         if largest >= MOST_CLASSES:
             raise SurgeonError(
-                f"The label {largest} is no class number: there cannot be more than {MOST_CLASSES:,} classes.",
+                f"The label {largest} is not a class number: there can be at most {MOST_CLASSES:,} classes.",
                 "Name another column with --label-column.",
             )
         return values, [str(number) for number in range(largest + 1)]

@@ -16,7 +16,7 @@ from surgeon.data.images import EncodedImages, ImageSet
 from surgeon.data.named_splits import VALIDATION_NAMES
 
 UNION = "union:"
-FORM = "Write union:DATA+DATA, e.g. union:mnist+cifar10; a + in a path is doubled."
+FORM = "Write union:DATA+DATA, e.g. union:mnist+cifar10; write ++ for a + in a path."
 _PART = re.compile(r"(?:\+\+|[^+])*")
 """What stands between two single pluses."""
 
@@ -68,12 +68,12 @@ def _check(parts: Sequence[ImageSet]) -> None:
     names = [part.name for part in parts]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise SurgeonError(
-            f"The union holds more than one set that is called {twice[0]!r}, so their classes cannot be told apart.",
+            f"The union contains several sets named {twice[0]!r}, so their classes would be ambiguous.",
             "Name each set once; of two folders of the same name, rename one.",
         )
     if len({part.medium for part in parts}) > 1:
         told = listing(f"{part.name!r} holds {part.medium.samples}" for part in parts)
-        raise SurgeonError(f"A union is of one kind: {told}.", "Name sets of one kind.")
+        raise SurgeonError(f"A union needs data of one kind: {told}.", "Name sets of one kind.")
     if restricted := [part.name for part in parts if part.outputs is not None]:
         raise SurgeonError(f"{restricted[0]!r} holds some of ImageNet's classes, and cannot be part of a union.")
     if len({"validation" if part.split in VALIDATION_NAMES else part.split for part in parts}) > 1:

@@ -57,7 +57,7 @@ def logits_in(answer: Any, images: int) -> Any:
     if unordered or len({tuple(part.shape) for part in rows.values()}) > 1:
         shapes = (f"{name} ({'x'.join(map(str, part.shape))})" for name, part in rows.items())
         raise SurgeonError(
-            f"The network answers with several tensors that may be logits: {listing(shapes)}.",
+            f"The network returns several tensors that may be logits: {listing(shapes)}.",
             "Wrap it in a module that gives the logits alone, or pass score=.",
         )
     return next(iter(rows.values()), answer)

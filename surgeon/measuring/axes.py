@@ -146,7 +146,7 @@ class LambdaAxis:
         with branch(self.model, name):
             predicted = forward()
         if not isinstance(predicted, Tensor) or predicted.dim() != 2:
-            raise SurgeonError("lambda mixes the branches of networks that classify, and this one does something else.")
+            raise SurgeonError("lambda mixes the branches of networks that classify, and this one is not a classifier.")
         return predicted
 
     def set(self, value: Value) -> None:

@@ -50,8 +50,8 @@ def images_to_choose_on(request: InferenceRequest, *, confirm: bool = False, res
             test,
             True,
             (
-                f"{test.name!r} has no validation images, so half of its test images choose and the other half is "
-                "held out.",
+                f"{test.name!r} has no validation images: settings are chosen on half of its test images, and "
+                f"the other half is held out.",
             ),
         )
     if (train := open_split(replace(request, limit=None), TRAIN)) is not None:
@@ -61,8 +61,9 @@ def images_to_choose_on(request: InferenceRequest, *, confirm: bool = False, res
             few,
             confirm,
             (
-                f"{train.name!r} has no validation images, so a tenth of its training images chooses, the one that "
-                "`surgeon finetune` holds back. If the network was trained on them, the choice means nothing.",
+                f"{train.name!r} has no validation images: settings are chosen on a tenth of its training "
+                f"images, the one that `surgeon finetune` holds back. If the network was trained on them, the "
+                f"choice means nothing.",
             ),
         )
     images = open_images(request)
@@ -70,7 +71,8 @@ def images_to_choose_on(request: InferenceRequest, *, confirm: bool = False, res
         images,
         True,
         (
-            f"{images.name!r} has no splits, so half of its images choose and the other half is held out. If the "
+            f"{images.name!r} has no splits: settings are chosen on half of its images, and the other half is "
+            f"held out. If the "
             "network was trained on them, their figures mean nothing.",
         ),
     )
@@ -85,11 +87,13 @@ def _parted(images: ImageSet, halve: bool, warnings: tuple[str, ...]) -> Choosin
 
 def _warnings_of_named(images: ImageSet, confirm: bool) -> tuple[str, ...]:
     if images.split == TEST and confirm:
-        return ("Half of the test images choose: only the other half is untouched.",)
+        return ("Settings are chosen on half of the test images: only the other half is untouched.",)
     if images.split == TEST:
-        return ("The test images choose: figures on them are too good from now on.",)
+        return ("Settings are chosen on test images: figures on them are optimistic from now on.",)
     if images.split == TRAIN:
-        return ("Training images choose: if the network was trained on them, the choice means nothing.",)
+        return (
+            "Settings are chosen on training images: if the network was trained on them, the choice means nothing.",
+        )
     return ()
 
 

@@ -75,7 +75,7 @@ class Measurement:
     def add(self, end: int, scores: Mapping[str, AnyScores]) -> None:
         """Take in the scores of the batches before `end`."""
         if set(scores) != set(self.running):
-            raise SurgeonError("The scores of a block are not those of the settings that are still running.")
+            raise SurgeonError("The scores of a block do not belong to the settings that are still running.")
         for name, of_block in scores.items():
             self.scores[name] = self.scores[name].absorb(of_block)  # type: ignore[arg-type]  # both of one kind
         self.forwards += self.passes(len(scores)) * max(map(len, scores.values()))

@@ -47,7 +47,8 @@ class HeadInputs(nn.Module):
         found = [seen[number] for number in sorted(seen)]
         if not found or any(len(one) != len(inputs[0]) for one in found):
             raise SurgeonError(
-                "What the head of this network sees cannot be told: it is not called as a layer, once per batch.",
+                "The input of this network's head cannot be captured: the head is not called as a layer, once "
+                "per batch.",
                 "Leave the features out.",
             )
         return torch.cat(found, 1).float()

@@ -22,7 +22,7 @@ from surgeon.core.reading import bounded_lines
 
 VERSION = 1
 MOST_BYTES = 1 << 31
-AFRESH = "Choose another folder with -o, or pass --overwrite to start afresh."
+AFRESH = "Choose another folder with -o, or pass --overwrite to start over."
 
 
 class OtherSweepError(SurgeonError):
@@ -73,7 +73,7 @@ class Journal:
             self._cut()
             raise SurgeonError(
                 f"Could not write {self.path}: {error.strerror or error}.",
-                "What was finished is kept: the same command goes on from there.",
+                "Finished work is kept: run the same command to continue.",
                 ExitCode.FAILED,
             ) from error
         self._size += len(text)
@@ -103,7 +103,7 @@ class Journal:
         different = [name for name in header if found.get(name) != header[name]]
         if different:
             raise OtherSweepError(
-                f"{self.path.parent} holds a {self._of} with other settings: {listing(different)}. They are not mixed.",
+                f"{self.path.parent} holds a {self._of} with other settings: {listing(different)}.",
                 AFRESH,
             )
 

@@ -57,7 +57,7 @@ class ImageOptions:
         """
         stated = problem.preprocessing(stated, images, most)
         if stated is None:
-            raise SurgeonError(f"It is not known what images {model!r} expects, so it cannot be evaluated.")
+            raise SurgeonError(f"The preprocessing of {model!r} is not known, so it cannot be evaluated.")
         self._check()
         if stated.sound is not None and (self.crop_pct, self.interpolation) != (None, None):
             option = "--crop-pct" if self.crop_pct is not None else "--interpolation"

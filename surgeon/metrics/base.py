@@ -175,7 +175,7 @@ def register(
 
     def wrap(compute: Compute) -> Compute:
         if name in RESERVED:
-            raise SurgeonError(f"A metric cannot be called {name!r}: records say something else by that name.")
+            raise SurgeonError(f"A metric cannot be called {name!r}: records use that name for something else.")
         metrics.register(name)(
             Metric(
                 name=name,

@@ -87,8 +87,8 @@ def _checked(score: ScoreFunction, answer: Any, target: Any, samples: int) -> ND
     except Exception as error:  # somebody else's code raises anything
         reason = next(iter(str(error).strip().splitlines()), "no message").rstrip(".")
         raise SurgeonError(
-            f"score= fails: {type(error).__name__}: {reason}.",
-            "It gets what the network answers and the targets of a batch, both on the CPU.",
+            f"score= failed: {type(error).__name__}: {reason}.",
+            "It gets the network's output and the targets of a batch, both on the CPU.",
         ) from error
     try:
         given = torch.as_tensor(found)
@@ -97,7 +97,7 @@ def _checked(score: ScoreFunction, answer: Any, target: Any, samples: int) -> ND
         numbers = given.detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise SurgeonError(
-            f"score= gives a {type(found).__name__} that holds no numbers.", "Return one number per sample."
+            f"score= gives a {type(found).__name__}, not numbers.", "Return one number per sample."
         ) from error
     if numbers.shape != (samples,):
         shape = "x".join(map(str, numbers.shape)) or "a single number"
@@ -124,7 +124,7 @@ def _mean(images: ImageScores) -> float:
 
 OWN_METRIC = Metric(
     name=OWN,
-    summary="The mean of a score of one's own.",
+    summary="The mean of a custom score.",
     paper="",
     config=Options,
     higher_is_better=True,

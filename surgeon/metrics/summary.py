@@ -77,7 +77,7 @@ def summarise(scores: AnyScores, fitted_on: AnyScores | None = None) -> Metrics:
             score_high=score_high,
         )
     if images.of_masks and metrics["accuracy"].of(images).compute(images) is None:
-        raise SurgeonError(f"No pixel of {count(len(scores), 'image')} has a class: all of them are void.")
+        raise SurgeonError(f"All pixels of {count(len(scores), 'image')} are void.")
     low, high = figure_interval(metrics["accuracy"], images)
     return Metrics(
         images=len(scores),

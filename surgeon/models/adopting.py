@@ -56,7 +56,7 @@ def adopted(path: Path | None, naming: Naming) -> Adopted | None:
     """The weights of a file under the names that rules make of theirs; None if no file is given."""
     if path is None:
         if naming:
-            raise SurgeonError("--rename and --match go with --weights FILE.", "They say what its names become.")
+            raise SurgeonError("--rename and --match need --weights FILE.", "They say how its tensors are named.")
         return None
     file = renamed(read_weights(path), naming.rules)
     return Adopted(file, naming)

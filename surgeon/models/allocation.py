@@ -44,7 +44,7 @@ class _Bound(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.operations += 1
         self.left -= _new_elements(func, args)
         if self.left < 0 or self.operations > MOST_OPERATIONS:
-            raise TooLargeError("The network is to be built far larger than the weights that are there for it.")
+            raise TooLargeError("The network would be far larger than its weights file.")
         return func(*args, **(kwargs or {}))
 
 

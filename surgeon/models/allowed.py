@@ -65,7 +65,7 @@ def check_arguments(architecture: str, arguments: Mapping[str, Any]) -> None:
     unknown = [shortened(name) for name in arguments if name not in ARGUMENTS]
     if unknown:
         raise SurgeonError(
-            f"The network {architecture!r} is to be built with {listing(unknown)}, which no file may ask for.",
+            f"The network {architecture!r} is to be built with {listing(unknown)}, which a file may not ask for.",
             "Build it with your own code and pass it to surgeon.convert or surgeon.load.",
         )
     for name, value in arguments.items():

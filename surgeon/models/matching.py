@@ -205,7 +205,7 @@ def _why_none(found: Sequence[Agreement | None]) -> str:
         (one for one in found if one is not None), key=lambda one: min(one.layers.values(), default=-1.0), default=None
     )
     if best is None or (best.worst is None and best.finite):
-        return "neither the order in the file nor the numbers in its names tell which is which"
+        return "neither the order in the file nor the numbers in its names show which is which"
     if not best.finite:
         return "outputs are not finite"
     return (
@@ -217,15 +217,17 @@ def _why_none(found: Sequence[Agreement | None]) -> str:
 def _note(names: dict[str, str]) -> str:
     changed = [f"{old} → {new}" for old, new in names.items() if old != new]
     return (
-        f"matched {count(len(names), 'layer')} by order and shape: {listing(changed, limit=3) or 'all had their names'}"
+        f"matched {count(len(names), 'layer')} by order and shape: "
+        f"{listing(changed, limit=3) or 'under their own names'}"
     )
 
 
 def _evidence(checked: int, norms: int, layers: Sequence[Layer]) -> str:
     if checked:
+        first = " (the first sees the images themselves)" if checked == norms - 1 else ""
         return (
             f"checked on random images: outputs are finite, and in {checked} of {count(norms, 'BatchNorm layer')} the "
-            "stored means agree with what reaches the layer"
+            f"stored means agree with what reaches the layer{first}"
         )
     numbers = Counter(layer.shapes for layer in layers)
     equals = sum(number for number in numbers.values() if number > 1)

@@ -97,10 +97,10 @@ def _refuse_collisions(names: dict[str, str]) -> None:
     before: dict[str, str] = {}
     for old, new in names.items():
         if not new:
-            raise SurgeonError(f"--rename leaves nothing of the name {old!r}.", "Match less of it.")
+            raise SurgeonError(f"--rename makes the name {old!r} empty.", "Match less of it.")
         if new in before:
             raise SurgeonError(
                 f"--rename makes one name, {new!r}, of {before[new]!r} and {old!r}.",
-                r"Keep what tells them apart, as a group: (…) in the pattern, \1 in the replacement.",
+                r"Keep the part in which they differ, as a group: (…) in the pattern, \1 in the replacement.",
             )
         before[new] = old

@@ -82,7 +82,7 @@ def check_weights_file(path: Path) -> bytes:
         _refuse_bombs(path, head)
     except CostlyPickleError:
         raise SurgeonError(
-            f"{str(path)!r} was refused: reading its pickle would take far more time or memory than any weights do."
+            f"{str(path)!r} was refused: reading its pickle would take far more time or memory than any weights need."
         ) from None
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError, RuntimeError, OSError):
         pass  # torn or of another kind, which reading it tells
@@ -101,7 +101,7 @@ def _refuse_bombs(path: Path, head: bytes) -> None:
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         if sum(entry.file_size for entry in entries) > INFLATION_SLACK + MOST_INFLATION * path.stat().st_size:
-            raise SurgeonError(f"{str(path)!r} was refused: it is a few bytes that unpack to far more than weights do.")
+            raise SurgeonError(f"{str(path)!r} was refused: a few bytes unpack to far more than weights would.")
         for entry in entries:
             if entry.filename.rpartition("/")[2] == "data.pkl":
                 with archive.open(entry) as file:

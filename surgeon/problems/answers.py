@@ -13,14 +13,14 @@ def check_logits(logits: Any, images: int) -> None:
     """Refuse what is not one row of class scores per image."""
     if not isinstance(logits, Tensor):
         raise SurgeonError(
-            f"The network answers with {kind(logits)}, not with one tensor of logits.",
+            f"The network returns {kind(logits)}, not one tensor of logits.",
             "Wrap it in a module that gives the logits alone, or pass score=.",
         )
     if logits.dim() != 2 or len(logits) != images or logits.shape[1] == 0 or logits.is_complex():
         shape = "x".join(map(str, logits.shape)) or "of a single number"
         raise SurgeonError(
-            f"For {count(images, 'image')} the network answers with {type_of(logits)} of the shape {shape}, not with "
-            "one row of logits per image.",
+            f"For {count(images, 'image')} the network returns {type_of(logits)} of the shape {shape}, not one "
+            f"row of logits per image.",
             "Wrap it in a module that gives images x classes.",
         )
 

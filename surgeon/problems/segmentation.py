@@ -120,12 +120,12 @@ def main_output(answer: Any, images: int) -> Tensor:
     elif not isinstance(answer, Tensor):
         found = getattr(answer, LOGITS, answer[0] if isinstance(answer, list | tuple) and answer else answer)
     if not isinstance(found, Tensor):
-        raise SurgeonError(f"The network answers with {kind(found)}, not with a tensor of masks.", WHOLE_ANSWER)
+        raise SurgeonError(f"The network returns {kind(found)}, not a tensor of masks.", WHOLE_ANSWER)
     if found.dim() != 4 or len(found) != images or found.shape[1] == 0 or found.is_complex():
         shape = "x".join(map(str, found.shape)) or "of a single number"
         raise SurgeonError(
-            f"For {count(images, 'image')} the network answers with the shape {shape}, not with scores of every class "
-            "for each pixel.",
+            f"For {count(images, 'image')} the network returns the shape {shape}, not scores of every class for "
+            f"each pixel.",
             "Is it a network that classifies? " + WHOLE_ANSWER,
         )
     return found

@@ -64,7 +64,7 @@ def in_sentences(result: Recalibration) -> list[str]:
         f"{change.before.confidence:.1%} to {change.after.confidence:.1%}.",
     ]
     if result.confirmed is not None:
-        sentences.append(f"On {_images(result.confirmed)} that took no part: {_gains(result.confirmed)}.")
+        sentences.append(f"On {_images(result.confirmed)}, held out: {_gains(result.confirmed)}.")
     else:
         sentences.append("Without labels nobody knows whether that is better; with labels `--confirm` measures it.")
     if result.source is not None:

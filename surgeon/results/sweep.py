@@ -156,7 +156,7 @@ class Sweep(Result):
     summary: tuple[str, ...]
     """What it all means, in sentences."""
     estimating_images: int = 0
-    """Where the prior was swept: how many other images the statistics are of, whose labels were not looked at."""
+    """Where the prior was swept: how many other images the statistics are of, without their labels."""
     choosing_images: int
     confirming_images: int
     warnings: tuple[str, ...] = ()

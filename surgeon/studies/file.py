@@ -36,7 +36,7 @@ class StudyFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    description: str = Field("", description="What is asked, in a sentence.")
+    description: str = Field("", description="The question, in a sentence.")
     model: str | None = Field(None, description="The network that is trained, as for `finetune`.")
     weights: str | None = Field(None, description="A file of local weights.")
     pretrained: StrictBool = Field(True, description="Start from pretrained weights, not from random ones.")
@@ -86,7 +86,7 @@ class StudyFile(BaseModel):
         """In Python true is 1, but `seeds: true` is a mistake."""
         allowed = (bool, StrictBool | str | None)
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation not in allowed:
-            raise ValueError("true and false are no values of this key")
+            raise ValueError("true and false are not values of this key")
         return value
 
 

@@ -74,7 +74,7 @@ class StudyFolder:
         """The study of this folder."""
         record = self.read_record()
         if record is None:
-            raise SurgeonError(f"There is no study in {self.path}.", "Begin one: surgeon study FILE -o DIR.")
+            raise SurgeonError(f"There is no study in {self.path}.", "Start one: surgeon study FILE -o DIR.")
         try:
             return Definition.model_validate(record["study"])
         except (ValidationError, KeyError):
@@ -106,7 +106,7 @@ def only_study_in(folder: StudyFolder) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SurgeonError(
-                f"Another study is at work in {folder.path}.",
+                f"Another process is running the study in {folder.path}.",
                 f"Look at it with `surgeon study show {folder.path}`, or choose another folder.",
                 ExitCode.FAILED,
             ) from None
@@ -114,14 +114,14 @@ def only_study_in(folder: StudyFolder) -> Iterator[None]:
 
 
 def begin(folder: StudyFolder, study: Definition, overwrite: bool) -> list[str]:
-    """Write down what is studied; runs that were begun with other settings are refused, or with `overwrite` removed.
+    """Write down what is studied; runs that were started with other settings are refused, or with `overwrite` removed.
 
     Returns:
         What is different from the study that the folder held before, in sentences.
     """
     record = folder.read_record()
     if record is None and any(entry.name != LOCK for entry in folder.path.iterdir()):
-        raise SurgeonError(f"{folder.path} holds something that is no study.", "Choose another folder with -o.")
+        raise SurgeonError(f"{folder.path} is not empty and does not hold a study.", "Choose another folder with -o.")
     before: dict[str, Any] = _as_begun(record) if record is not None else {}
     sentences = _changes(record, study) if record is not None else []
     wanted = _wanted(study)
@@ -132,7 +132,7 @@ def begin(folder: StudyFolder, study: Definition, overwrite: bool) -> list[str]:
         for path in (folder.run(name), folder.evaluations(name)):
             _remove(path)
         folder.notes(name).unlink(missing_ok=True)
-        sentences.append(f"{name} is trained afresh.")
+        sentences.append(f"{name} is trained again.")
     evaluations = {name: one.model_dump(mode="json") for name, one in study.evaluations.items()}
     measured = record.get("evaluations", {}) if record is not None else {}
     for name in changed_evaluations(record, study):
@@ -155,7 +155,7 @@ def _remove(path: Path) -> None:
 
 
 def refuse_other_settings(folder: StudyFolder, study: Definition) -> None:
-    """Refuse a study some of whose runs were begun with other settings."""
+    """Refuse a study some of whose runs were started with other settings."""
     if (record := folder.read_record()) is not None and (
         changed := _begun_otherwise(folder, record["runs"], _wanted(study))
     ):
@@ -176,7 +176,7 @@ def _wanted(study: Definition) -> dict[str, Variant]:
 def _begun_otherwise(
     folder: StudyFolder, before: Mapping[str, Any], wanted: Mapping[str, Variant]
 ) -> dict[str, list[str]]:
-    """Runs that were begun with other settings, with the keys that differ."""
+    """Runs that were started with other settings, with the keys that differ."""
     other = {name: _different(before[name], wanted[name]) for name in wanted if name in before}
     return {name: keys for name, keys in other.items() if keys and folder.run(name).exists()}
 
@@ -184,9 +184,9 @@ def _begun_otherwise(
 def _refuse(changed: Mapping[str, list[str]]) -> None:
     name, keys = next(iter(changed.items()))
     raise SurgeonError(
-        f"{listing(changed, limit=3)} {'was' if len(changed) == 1 else 'were'} begun with other settings: "
+        f"{listing(changed, limit=3)} {'was' if len(changed) == 1 else 'were'} started with other settings: "
         f"{listing(keys)} (of {name}).",
-        "Give the changed variant another name, or pass --overwrite to train it afresh.",
+        "Give the changed variant another name, or pass --overwrite to train it again.",
     )
 
 
@@ -237,7 +237,7 @@ def _changes(record: Mapping[str, Any], study: Definition) -> list[str]:
     if added := sorted(now - before):
         sentences.append(f"New since the folder was begun: {listing(added)}.")
     if gone := sorted(before - now):
-        sentences.append(f"No longer in the study, and left where they are: {listing(gone)}.")
+        sentences.append(f"No longer in the study, left in place: {listing(gone)}.")
     return sentences
 
 

@@ -91,7 +91,7 @@ class _Room:
         self.jobs = max(1, min(self.most, fitting))
         self.say(
             f"A run takes {needed / 2**30:.1f} GiB of memory ({how}), {self.available / 2**30:.1f} GiB are free: "
-            f"{self.jobs} at a time. --jobs N decides otherwise."
+            f"{self.jobs} at a time. Override with --jobs N."
         )
 
 

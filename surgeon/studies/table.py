@@ -20,7 +20,7 @@ from surgeon.studies.variability import comparisons_in, variability_of
 from surgeon.training.state import STATE
 
 OfSeeds = Mapping[int | None, Measured]
-ONE_SEED = "one seed: chance of training not known"
+ONE_SEED = "one seed: training noise unknown"
 CONCLUSIVE = BETTER, WORSE = "better", "worse"
 NOT_SIGNIFICANT = "not significant"
 MOST_FINDINGS = 6
@@ -147,7 +147,7 @@ def _difference(
 def verdict(seeds: int, over_seeds: Interval | None, over_images: Interval | None, higher_is_better: bool) -> str:
     """One word, if chance of training and of the images are both ruled out."""
     if seeds == 0:
-        return "one ensemble: chance of training not known"
+        return "one ensemble: training noise unknown"
     if seeds == 1:
         return ONE_SEED
     if over_seeds is None:
@@ -198,13 +198,13 @@ def _notes(study: Definition, runs: Sequence[StudyRun], comparisons: int, ratios
     if len(study.seeds) == 1:
         yield "One seed: there is no standard deviation, and no interval over seeds."
         if study.variability is not None:
-            yield "Variability is a matter of two runs or more."
+            yield "Variability needs two runs or more."
     if ratios > 1:
-        yield f"{ratios} ratios of variability: verdicts rest on intervals that are corrected for that (Bonferroni)."
+        yield f"{ratios} ratios of variability: verdicts use Bonferroni-corrected intervals."
     if comparisons > 1:
         yield (
             f"{comparisons} comparisons: at 95% each, {comparisons * 0.05:.1f} would look significant by chance. "
-            "Verdicts rest on intervals that are corrected for that (Bonferroni)."
+            "Verdicts use Bonferroni-corrected intervals."
         )
     missing = sum(run.state is not RunState.FINISHED for run in runs)
     if missing:

@@ -36,7 +36,7 @@ def main() -> None:
             break
         except BlockingIOError:
             if time.monotonic() > deadline:
-                sys.exit("Error: Another process is still at work on this run.")
+                sys.exit("Error: Another process is still working on this run.")
             time.sleep(0.1)
     sys.argv = ["surgeon", *command]
     runpy.run_module("surgeon", run_name="__main__", alter_sys=True)

@@ -144,7 +144,7 @@ def to_surgical(layer: NormLayer) -> SurgicalNorm:
     if flavour is None:
         raise SurgeonError(
             f"The layer {layer.name!r} is a {type(module).__name__} ({_source_file(type(module))}), "
-            "a kind of BatchNorm that surgeon does not know.",
+            "a BatchNorm subclass that surgeon does not know.",
             "Leave it out with --layers (in Python layers=…), or add it to the table in surgeon/surgery/adapters.py.",
         )
     weight, bias = (getattr(module, name, None) for name in ("weight", "bias"))

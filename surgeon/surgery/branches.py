@@ -107,7 +107,7 @@ class MixBranches:
         if model.training or router.branch is not Branch.MAIN:
             return main
         if not isinstance(main, Tensor) or main.dim() != 2:
-            raise SurgeonError("Branches are mixed in networks that classify, and this one does something else.")
+            raise SurgeonError("Branches are mixed in networks that classify, and this one is not a classifier.")
         with router.taking(Branch.AUXILIARY):
             return mixed(main, model.forward(*inputs), self.share, self.mixing)
 

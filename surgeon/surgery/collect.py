@@ -60,7 +60,7 @@ def _average_batches(model: nn.Module, layers: list[SurgicalNorm], batches: Iter
         model(input_of(batch))
         seen += 1
     if not seen:
-        raise SurgeonError("No batch was given to collect statistics from.")
+        raise SurgeonError("The loader gave no batches to collect statistics from.")
 
 
 def _lacks_statistics(module: nn.Module) -> bool:

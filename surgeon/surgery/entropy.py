@@ -197,7 +197,7 @@ def _look(model: nn.Module, batches: Iterable[Any]) -> _Seen:
     """What the network predicts for all images; sums are of float64."""
     logs = [_logits(model, images).double().log_softmax(-1).cpu() for images in _inputs(model, batches)]
     if not logs:
-        raise SurgeonError("No batch was given to minimise the entropy of.")
+        raise SurgeonError("The loader gave no batches to minimise the entropy of.")
     rows = torch.cat(logs)
     if rows.dim() != 2 or rows.shape[1] < 2:
         raise SurgeonError(f"Outputs of shape {tuple(rows.shape)} are not those of a classifier with several classes.")
@@ -214,7 +214,7 @@ def _look(model: nn.Module, batches: Iterable[Any]) -> _Seen:
 def _logits(model: nn.Module, images: Tensor) -> Tensor:
     answer = logits_in(model(images), len(images))
     if not isinstance(answer, Tensor):
-        raise SurgeonError(f"The network answers with a {type(answer).__name__}, which holds no logits.")
+        raise SurgeonError(f"The network returns a {type(answer).__name__}, which contains no logits.")
     return answer
 
 

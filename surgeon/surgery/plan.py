@@ -67,7 +67,7 @@ class Rewrite(Frozen):
         variant = self.variant()
         if self.version > variant.version:
             raise SurgeonError(
-                f"{self.name!r} has version {self.version}, this surgeon knows up to {variant.version}.",
+                f"{self.name!r} has version {self.version}, this surgeon supports up to {variant.version}.",
                 "Update surgeon.",
             )
         return variant.configure(self.options)
@@ -239,7 +239,7 @@ def resolve_plan(model: nn.Module, requests: Sequence[RewriteRequest], layers: s
         for name, options in _options_per_layer(request, matches).items():
             wanted.setdefault(name, {})[request.name] = options
     if not wanted:
-        raise SurgeonError("No layer is left to rewrite.", "What @ and --layers select has no layer in common.")
+        raise SurgeonError("No layer is left to rewrite.", "The @ selector and --layers have no layer in common.")
     objections: list[str] = []
     operations = [_operation(layer, wanted[layer.name], objections) for layer in candidates if layer.name in wanted]
     if objections:
@@ -269,7 +269,7 @@ def _candidates(model: nn.Module, requests: Sequence[RewriteRequest]) -> list[No
     found = listing(f"{number} {kind}" for kind, number in sorted(kinds.items(), key=lambda item: -item[1]))
     raise SurgeonError(
         "This network has no BatchNorm layer to rewrite; "
-        + (f"it has {found}." if found else "it has no norm at all."),
+        + (f"it has {found}." if found else "it has no normalisation layers at all."),
         f"Its GroupNorm layers can take {listing(_unchanging(group_norms[0], possible), 'or')}." if group_norms else "",
     )
 

@@ -109,7 +109,7 @@ def weight_of(prior: float, images: int | None) -> float:
     if images == 0:
         raise SurgeonError(NO_IMAGES)
     if images is None:
-        raise SurgeonError("How much new statistics count depends on the number of images, which is not known.")
+        raise SurgeonError("The weight of new statistics depends on the number of images, which is not known.")
     return images / (prior + images)
 
 
@@ -202,6 +202,6 @@ def _check_number(seen: int, expected: int | None) -> None:
         raise SurgeonError(NO_IMAGES)
     if expected is not None and seen != expected:
         raise SurgeonError(
-            f"{count(expected, 'image')} were counted, but then {seen:,} came, so their weight would be wrong.",
-            "Pass a loader that gives as many images each time it is gone through.",
+            f"{count(expected, 'image')} were expected, but the loader gave {seen:,}, so their weight would be wrong.",
+            "Pass a loader that gives the same number of images on each pass.",
         )

@@ -96,8 +96,8 @@ def refusing_replaced_layers(model: nn.Module, layers: Mapping[str, SurgicalNorm
         for tensor in (getattr(module, "weight", None), getattr(module, "running_mean", None)):
             if (name := holders.get(id(tensor))) is not None:
                 raise SurgeonError(
-                    f"The network calls the original of the rewritten layer {name!r}, which is not to be found among "
-                    "its parts and their attributes.",
+                    f"The network calls the original of the rewritten layer {name!r}, which is not among its "
+                    f"submodules or their attributes.",
                     "Let its forward call the registered layer by name, or leave it out with --layers (layers=…).",
                 )
 

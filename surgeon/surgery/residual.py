@@ -48,7 +48,9 @@ def residual_blocks(model: nn.Module, selector: str | None = None) -> list[str]:
         selected = set(select([*found, *unread], selector))
         found = [name for name in found if name in selected]
         unread = {name: why for name, why in unread.items() if name in selected}
-    named = [f"The code of {name!r} seems to add, and cannot be read: {why}." for name, why in unread.items()]
+    named = [
+        f"The code of {name!r} seems to contain an addition, but cannot be read: {why}." for name, why in unread.items()
+    ]
     if unread and found:
         name = next(iter(unread))
         raise SurgeonError(
@@ -161,9 +163,9 @@ def _trace(block: nn.Module, training: bool) -> fx.Graph:
     except Exception as error:  # whatever the block's code does with values it does not get
         raise UnreadableError(re.split(r"\.\s|\n", str(error))[0].rstrip(".") or type(error).__name__) from error
     if before != _random_states():
-        raise UnreadableError("it draws random numbers by itself")
+        raise UnreadableError("it draws random numbers")
     if any(node.op == "get_attr" and not _has(block, str(node.target)) for node in graph.nodes):
-        raise UnreadableError("it makes tensors by itself")
+        raise UnreadableError("it creates tensors")
     return graph
 
 

@@ -279,7 +279,7 @@ class _Sums:
             raise SurgeonError(
                 f"The layer {self.layer.name!r} gets NaN or infinite values from these images, or its stored "
                 "statistics are not valid.",
-                "surgeon inspect without --data tells the second.",
+                "surgeon inspect without --data checks the statistics.",
             )
         return _Distances(measured, expected, imagined, place[0][0], place[1][0])
 

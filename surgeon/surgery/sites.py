@@ -58,7 +58,7 @@ def resolve_insertions(
     for insertion in planned:
         if inserts[insertion.unit.name].learns:
             raise SurgeonError(
-                f"How many channels {insertion.site!r} has cannot be known without an input.",
+                f"The number of channels of {insertion.site!r} is unknown without an input.",
                 f'Pass one: surgeon.convert(model, "{insertion.unit.name}", inputs=(images,)).',
             )
     return tuple(planned)
@@ -67,7 +67,7 @@ def resolve_insertions(
 def _refuse_second(insert: Insert, insertion: Insertion, others: Sequence[Insertion]) -> None:
     same = [other for other in others if other.unit.name == insert.name]
     if insert.single and same:
-        raise SurgeonError(f"The network takes one {insert.name} unit, and {same[0].where} there is one.")
+        raise SurgeonError(f"The network already has a {insert.name} unit {same[0].where}, and takes only one.")
     if any((other.site, other.place) == (insertion.site, insertion.place) for other in same):
         raise SurgeonError(f"There is a {insert.name} unit {insertion.where} already.")
 
@@ -144,7 +144,7 @@ def _stem(model: nn.Module) -> Site:
         name, module = modules[min(names.index(layer.name) + 1, len(modules) - 1)]
         is_activation = type(module).__module__ in ("torch.nn.modules.activation", "timm.layers.activations")
         return (name if is_activation else layer.name), Place.OUTPUT
-    raise SurgeonError("Where the stem of this network ends is not known.", "Write site=NAME, a module's name.")
+    raise SurgeonError("The end of this network's stem is not known.", "Write site=NAME, a module's name.")
 
 
 def _sibling_before(model: nn.Module, name: str) -> str | None:
@@ -239,16 +239,16 @@ def _checked(model: nn.Module, insertion: Insertion, probe: Probe, image: bool) 
 def _objections(module: nn.Module, insertion: Insertion, probe: Probe, image: bool) -> Iterator[str]:
     insert, config = inserts[insertion.unit.name], insertion.unit.config()
     if not probe.shapes:
-        yield "is not passed in an evaluation"
+        yield "is not called in evaluation"
     elif len(probe.shapes) != probe.calls:
         yield "would also be run as one of the module's parts"
     if insert.single and len(probe.shapes) > 1:
-        yield f"is passed {count(len(probe.shapes), 'time')} in one evaluation"
+        yield f"is called {count(len(probe.shapes), 'time')} in one forward pass"
     for shape in probe.shapes:
         if shape is None or len(shape) < 2:
-            yield "gives no tensor of features"
+            yield "does not return a feature tensor"
         elif _channels_come_last(module, shape, image or insertion.place is Place.ADDITION):
-            yield f"has features of shape {shape}, whose channels do not come second"
+            yield f"has features of shape {shape}, whose second dimension is not the channels"
         elif objection := insert.objection(shape, config):
             yield objection
 

@@ -103,7 +103,7 @@ def _labelled(terms: Sequence[Asked], attacked: bool, auxiliary: Copy | None) ->
     if len(wishes) > 1:
         names = listing(wishes.values())
         raise SurgeonError(
-            f"{names} disagree on the copies whose labels count.", "Name them: --loss cross-entropy:on=weak, say."
+            f"{names} disagree on the copies whose labels count.", "Name them, e.g. --loss cross-entropy:on=weak."
         )
     default = Copy.ADVERSARIAL if attacked else Copy.WEAK
     main = next((copy for copy in wishes if copy is not None), default)

@@ -110,7 +110,7 @@ def settle(recipe: Recipe, situation: Situation) -> Settled:
     given["sweep_metric"] = recipe.sweep_metric or situation.metric
     settled = SettledRecipe.model_validate(given)
     for _, sentence in settled.contradictions():
-        raise SurgeonError(f"What the recipe says does not go with what is decided by default: {sentence}.")
+        raise SurgeonError(f"The recipe conflicts with the default settings: {sentence}.")
     return Settled(settled, reasons)
 
 

@@ -140,7 +140,8 @@ class _Collate:
             return SurgeonError(bad[0].message, bad[0].hint)
         if len(good) < FEWEST_IMAGES:
             return SurgeonError(
-                bad[0].message, f"Too few images of its batch of {len(examples)} are left: use larger ones."
+                bad[0].message,
+                f"Fewer than {FEWEST_IMAGES} images of its batch of {len(examples)} are left: use larger batches.",
             )
         copies = zip(*(example.copies for example in good), strict=True)
         return TrainingBatch(

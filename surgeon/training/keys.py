@@ -114,7 +114,7 @@ def _check_optimizer(name: str) -> None:
         raise SurgeonError(f"There is no optimiser {name!r} in timm.", did_you_mean(name, known) or common)
     optimizer = get_optimizer_info(name)
     if optimizer.second_order:
-        raise SurgeonError(f"The optimiser {name!r} needs second derivatives, which training does not take.", common)
+        raise SurgeonError(f"The optimiser {name!r} needs second derivatives, which training does not compute.", common)
     try:
         get_optimizer_class(name)
     except (AssertionError, ImportError):

@@ -96,7 +96,7 @@ class Trainer:
             network, self.optimizer = self.accelerator.prepare(self.model, self.optimizer)
         train_mode(self.model, self.recipe)
         if self.recipe.rounding_seed is not None:
-            self._refuse_what_goes_by_places()
+            self._refuse_order_dependent()
         last = saved = time.perf_counter()
         for batch in self.feed.batches(self.objective.copies, self.step, self.steps):
             if self._anywhere(isinstance(batch, SurgeonError)):
@@ -107,7 +107,7 @@ class Trainer:
             now = time.perf_counter()
             self.running.add(loss, outcomes, batch, now - last)
             last = now
-            self._tell(loss)
+            self._report_step(loss)
             epoch_ends = self.step % self.steps_per_epoch == 0
             due = self._anywhere(now - saved > SECONDS_BETWEEN_SAVES)
             if epoch_ends:
@@ -123,7 +123,7 @@ class Trainer:
                 raise KeyboardInterrupt
             last = time.perf_counter()
 
-    def _refuse_what_goes_by_places(self) -> None:
+    def _refuse_order_dependent(self) -> None:
         """Images that change places within a batch would then differ by more than rounding errors."""
         on_batches = any(one.batch or one.mixing for one in self.objective.copies.augmentations.values())
         found = {
@@ -134,8 +134,8 @@ class Trainer:
         }
         if named := [what for what, is_there in found.items() if is_there]:
             raise SurgeonError(
-                f"rounding_seed cannot go with {listing(named)}: they go by the place of an image in its batch, "
-                "so that more than rounding would be different."
+                f"rounding_seed cannot go with {listing(named)}: they depend on an image's position in its "
+                f"batch, so more than rounding would change."
             )
 
     def _take_step(self, network: nn.Module, batch: TrainingBatch) -> tuple[float, list[Outcome]]:
@@ -221,11 +221,11 @@ class Trainer:
         if not (self.folder / STATE).is_file():
             return "Try a smaller --lr."
         return (
-            f"The last good state is kept in {self.folder}: the same command with --resume and a smaller --lr goes on "
-            f"from there, for example --lr {self.recipe.lr / 10:g}."
+            f"The last good state is kept in {self.folder}: repeat the command with --resume and a smaller --lr, "
+            f"for example --lr {self.recipe.lr / 10:g}."
         )
 
-    def _tell(self, loss: float) -> None:
+    def _report_step(self, loss: float) -> None:
         epoch, done = divmod(self.step - 1, self.steps_per_epoch)
         accuracy = self.running.correct / max(self.running.examples, 1)  # a batch may be void everywhere
         rate = self.running.images * self.processes.count / self.running.seconds

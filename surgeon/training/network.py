@@ -107,7 +107,7 @@ def _outputs(loaded: LoadedModel, problem: Problem) -> int:
             else ""
         )
         raise SurgeonError(
-            f"{loaded.name!r} does not give one number per class, so it cannot be fine-tuned{reason}."
+            f"{loaded.name!r} does not return one logit per class, so it cannot be fine-tuned{reason}."
         ) from error
 
 

@@ -123,7 +123,7 @@ def loss(*specs: str) -> TrainingLoss:
     if len(wishes) > 1 and not named:
         raise SurgeonError(
             f"{listing(wishes.values())} disagree on the copies whose labels count.",
-            'Name them: "cross-entropy:on=weak", say.',
+            'Name them, e.g. "cross-entropy:on=weak".',
         )
     return TrainingLoss(terms)
 

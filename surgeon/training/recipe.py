@@ -30,7 +30,7 @@ from surgeon.training.recipe_files import find_recipe, read_yaml
 from surgeon.training.shortening import for_fewer_epochs
 
 MOST_PROBLEMS = 20
-NO_TRUTH = "true and false are no values of this key"
+NO_TRUTH = "true and false are not values of this key"
 SHORT_FORMS = {"label_smoothing": ("cross-entropy", "smoothing"), "consistency": ("jensen-shannon", "weight")}
 """Keys that are short for an option of a term of the loss."""
 
@@ -184,7 +184,7 @@ class Recipe(BaseModel):
         """Which keys do not go together, and why; what is left open is in nobody's way."""
         if self.epochs is not None:
             if self.epochs % self.snapshots:
-                yield {"epochs", "snapshots"}, f"epochs={self.epochs} is no multiple of snapshots={self.snapshots}"
+                yield {"epochs", "snapshots"}, f"epochs={self.epochs} is not a multiple of snapshots={self.snapshots}"
             if (self.warmup_epochs or 0) >= self.epochs / self.snapshots:
                 keys = {"warmup_epochs", "epochs", "snapshots"}
                 yield keys, f"warmup_epochs={self.warmup_epochs:g} leaves no epoch for training"
@@ -296,7 +296,7 @@ def _with_option(loss: Any, term: str, option: str, number: float, replaces: boo
         if not _takes(name, term, option):
             continue
         if said != number and not replaces:
-            raise SurgeonError(f"the loss {spec!r} says something else")
+            raise SurgeonError(f"it contradicts the loss {spec!r}")
         chosen = ",".join(f"{key}={value}" for key, value in {**options, option: number}.items())
         return [*specs[:place], f"{name}:{chosen}", *specs[place + 1 :]]
     return [f"{term}:{option}={number}", *specs] if number else loss

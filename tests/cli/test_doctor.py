@@ -73,12 +73,14 @@ def test_what_is_missing_or_too_old_is_told_with_the_command(monkeypatch: pytest
 
 
 def test_extras_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "requires", lambda _: ["nope; extra == 'dev'", "jinja2; extra == 'track'"])
-    monkeypatch.setattr(doctor, "metadata", lambda _: type("M", (), {"get_all": lambda *_: ["track", "dev"]})())
+    needs = ["nope; extra == 'export'", "nope; extra == 'dev'", "jinja2; extra == 'track'"]
+    extras = type("M", (), {"get_all": lambda *_: ["track", "export", "dev"]})
+    monkeypatch.setattr(doctor, "requires", lambda _: needs)
+    monkeypatch.setattr(doctor, "metadata", lambda _: extras())
     (finding,) = doctor._extras()
     assert finding.state == "ok"
-    assert finding.value == "track installed; without dev"
-    assert "norm-surgeon[dev]" in finding.advice
+    assert finding.value == "track installed; without export"
+    assert "norm-surgeon[export]" in finding.advice
 
 
 def test_a_look_that_fails_is_a_finding() -> None:

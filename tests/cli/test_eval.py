@@ -175,7 +175,7 @@ def test_a_temperature_is_fitted_on_test_images_only_with_a_warning(tmp_path: Pa
         tmp_path / "run",
     )
     (warning,) = evaluation("digits-resnet8", *arguments)["warnings"]
-    assert "The test images choose" in warning
+    assert "Settings are chosen on test images" in warning
     assert warning in (tmp_path / "run" / "report.html").read_text("utf-8")
     assert warning in done("eval", "digits-resnet8", *arguments, "--overwrite").stderr
     assert evaluation("digits-resnet8", "--data", "digits", "--split", "test", "--limit", 60)["warnings"] == []
@@ -184,7 +184,7 @@ def test_a_temperature_is_fitted_on_test_images_only_with_a_warning(tmp_path: Pa
 def test_a_temperature_is_judged_on_the_half_that_was_held_back(folder: Path, tmp_path: Path) -> None:
     """Against the formula: fitted on one half of the images, its gain is that of the other half."""
     told = evaluation("digits-resnet8", "--data", folder, "--temperature", "-o", tmp_path / "run")
-    assert "half of its images choose and the other half is held out" in told["warnings"][0]
+    assert "chosen on half of its images, and the other half is held out" in told["warnings"][0]
     evaluation("digits-resnet8", "--data", folder, "--save-logits", tmp_path / "logits.safetensors")
     saved = load_file(tmp_path / "logits.safetensors")
     logits, labels = saved["logits"].double(), saved["labels"]

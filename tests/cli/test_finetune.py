@@ -111,14 +111,14 @@ from surgeon.training import loop
 from surgeon.cli.app import main
 
 loop.SECONDS_BETWEEN_SAVES = 0.0
-tell = loop.Trainer._tell
+tell = loop.Trainer._report_step
 
 def tell_and_stop(trainer, loss):
     tell(trainer, loss)
     if trainer.step == {step}:
         os.kill(os.getpid(), signal.{signal})
 
-loop.Trainer._tell = tell_and_stop
+loop.Trainer._report_step = tell_and_stop
 main()
 """
 
@@ -134,7 +134,7 @@ def test_a_stopped_run_ends_with_the_same_weights(
     assert not (run / "checkpoint").exists()
     if name == "SIGINT":
         assert stopped.stderr.endswith(
-            f"Interrupted; {run} has the state of the run. This goes on:\n"
+            f"Interrupted; {run} has the state of the run. To continue:\n"
             f"surgeon {shlex.join(map(str, QUICK))} -o {run} --resume\n"
         )
     done(*QUICK, "-o", run, "--resume")
@@ -252,7 +252,7 @@ def test_nor_with_another_network_or_other_images(uninterrupted: Path) -> None:
     again = (*QUICK[2:], "-o", uninterrupted, "--resume")
     before = (uninterrupted / "result.json").read_bytes()
     other = refusal("finetune", uninterrupted / "checkpoint", *again)
-    assert other.startswith(f"The run in {uninterrupted} was begun with other settings: model and weights.")
+    assert other.startswith(f"The run in {uninterrupted} was started with other settings: model and weights.")
     assert "settings: weights." in refusal(*QUICK[:2], *again, "--no-pretrained")
     assert "settings: data." in refusal(*QUICK[:2], *again, "--limit", 60)
     assert (uninterrupted / "result.json").read_bytes() == before
@@ -453,7 +453,7 @@ def test_images_that_cannot_be_trained_on(splits: Any, told: str, tmp_path: Path
         (("--no-pretrained", "--bn", "ghost:size=32"), "larger than the 20 images"),
         (("--set", "accumulate=3"), "multiple of 3"),
         (("--set", "lrr=1"), "no key 'lrr'"),
-        (("--epochs", 5, "--snapshots", 2), "no multiple"),
+        (("--epochs", 5, "--snapshots", 2), "not a multiple"),
         (("--augment", "vh-mixp"), "vh-mixup"),
         (("--set", "optimizer=sgdd"), "no optimiser 'sgdd'"),
         (("--set", "optimizer=adahessian"), "'adahessian' needs second derivatives"),
@@ -570,7 +570,7 @@ def test_unreadable_images_leave_smaller_parts(tmp_path: Path) -> None:
     assert "test/b/0.png of data" in (tmp_path / "run" / "report.html").read_text("utf-8")
     small = invoke(*options, "--no-pretrained", "--skip-bad", "--batch-size", 2, "-o", tmp_path / "small")
     assert small.code == 2
-    assert "use larger ones" in small.stderr.splitlines()[-1]
+    assert "use larger batches" in small.stderr.splitlines()[-1]
 
 
 def test_a_tracker_that_is_not_installed_is_not_left_out_silently(

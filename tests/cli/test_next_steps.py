@@ -59,7 +59,7 @@ def test_an_unfinished_run_offers_to_be_resumed(here: Path) -> None:
     (here / "run").mkdir()
     (here / "run" / "run.json").write_text("{}", encoding="utf-8")
     told = refusal("finetune", "digits-resnet8", "--data", "digits", "-o", "run")
-    assert told.startswith("run holds an unfinished run. --resume (in Python resume=True) goes on with it")
+    assert told.startswith("run holds an unfinished run. --resume (in Python resume=True) continues it")
 
 
 def test_merge_prints_where_it_has_written(here: Path) -> None:

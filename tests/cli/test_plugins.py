@@ -124,13 +124,13 @@ BROKEN = {
         "from surgeon.norms import norms\nnorms.register('ghost')(norms['split'])\n",
         "The rewrite 'ghost' is registered twice.",
     ),
-    "exit": ("import sys\nsys.exit(0)\n", "it ends the program (sys.exit) when it is imported."),
+    "exit": ("import sys\nsys.exit(0)\n", "it calls sys.exit when it is imported."),
     "base exception": ("raise BaseException('no')\n", "BaseException: no."),
     "half": (
         "from surgeon.norms import norms\n"
         "from dataclasses import replace\n"
         "norms.register('theirs')(replace(norms['split'], name='theirs'))\nraise SystemExit\n",
-        "it ends the program",
+        "it calls sys.exit",
     ),
     "object": (
         "from surgeon.norms import norms\nnorms.register('theirs')(42)\n",
@@ -164,7 +164,7 @@ def test_a_package_that_exits_does_not_end_commands(tmp_path: Path, here: Path) 
     found = json.loads(surgeon("doctor", "--json").stdout)["findings"]
     (told,) = (finding for finding in found if finding["name"] == "plugin")
     assert told["state"] == "note"
-    assert "it ends the program" in told["value"]
+    assert "it calls sys.exit" in told["value"]
 
 
 def test_a_rewrite_that_exits_is_a_failure(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_logits_that_are_not_numbers_are_told(pictures: list[str], here: Path) -
         save_checkpoint(loaded, here / "broken")
     told = document("predict", "broken", pictures[0])
     assert told["images"][0]["classes"] == []
-    assert "The logits of 1 image are not numbers" in done("predict", "broken", pictures[0]).stderr
+    assert "The logits of 1 image are NaN" in done("predict", "broken", pictures[0]).stderr
 
 
 def test_imagenet_names_and_those_of_python(pictures: list[str], here: Path) -> None:
@@ -194,5 +194,5 @@ def test_what_python_cannot_predict_is_told(images: object, told: str) -> None:
 
 
 def test_a_network_whose_images_are_unknown_is_told(pictures: list[str]) -> None:
-    with pytest.raises(surgeon.SurgeonError, match="not known what images a Flatten expects"):
+    with pytest.raises(surgeon.SurgeonError, match="The preprocessing of a Flatten is not known"):
         surgeon.predict(torch.nn.Flatten(), pictures)

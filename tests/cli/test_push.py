@@ -271,14 +271,14 @@ def test_nothing_private_goes_to_a_public_repository(hub: Hub) -> None:
     ("where", "status", "says"),
     [
         ("/repos/create", 401, "does not accept your token"),
-        ("/repos/create", 500, "trouble of its own (500)"),
+        ("/repos/create", 500, "internal error (500)"),
         ("/preupload/", 403, "does not allow you to write"),
         ("/commit/", 401, "does not accept your token"),
         ("/commit/", 403, "does not allow you to write"),
         ("/commit/", 409, "at the same time"),
         ("/commit/", 400, "refused it (400: as told by the test)"),
-        ("/commit/", 500, "trouble of its own (500)"),
-        ("/paths-info/", 500, "trouble of its own (500)"),
+        ("/commit/", 500, "internal error (500)"),
+        ("/paths-info/", 500, "internal error (500)"),
     ],
 )
 def test_a_refusal_is_one_sentence(where: str, status: int, says: str, hub: Hub) -> None:

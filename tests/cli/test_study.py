@@ -99,7 +99,7 @@ def test_a_study_from_its_file_to_its_page_and_nothing_twice() -> None:
     for name in ("report.html", "study.png", "result.json", "table.csv", "seeds.csv"):
         assert Path("out", name).stat().st_size > 0, name
     lines = list(csv.DictReader(Path("out/table.csv").read_text().splitlines()))
-    assert {line["verdict"] for line in lines} == {"", "one seed: chance of training not known"}
+    assert {line["verdict"] for line in lines} == {"", "one seed: training noise unknown"}
     assert Path("out/report.html").read_text().count('class="dot seed"') == len(first["rows"])
 
     logs = {path: path.read_text() for path in Path("out/logs").glob("*.log")}
@@ -124,7 +124,7 @@ def test_a_killed_study_ends_its_runs_and_goes_on(started: Callable[..., Any]) -
     study = started("study", file, "-o", "out", "--jobs", "1")
     wait_for(lambda: is_training("out", "plain-0"))
     assert [run["state"] for run in document("study", "show", "out")["runs"]] == ["running"]
-    assert "Another study is at work" in refusal("study", file, "-o", "out", code=1)
+    assert "Another process is running the study" in refusal("study", file, "-o", "out", code=1)
     study.kill()
     # The run notices, saves where it is, and ends; the system lets go of its lock a moment after it has gone.
     wait_for(lambda: document("study", "show", "out")["runs"][0]["state"] == "unfinished")
@@ -135,7 +135,7 @@ def test_a_killed_study_ends_its_runs_and_goes_on(started: Callable[..., Any]) -
     again.send_signal(signal.SIGINT)
     said = again.communicate(timeout=400)[1]
     assert again.returncode == 130
-    assert f"This goes on:\nsurgeon study {file} -o out" in said
+    assert f"To continue:\nsurgeon study {file} -o out" in said
     assert not workers_of("out")
 
 
@@ -206,16 +206,16 @@ def test_other_settings_in_the_same_folder() -> None:
     assert (first["rows"][0]["images"], json.loads(outcome.stdout)["rows"][0]["images"]) == (450, 50)
     trained = Path("out/runs/plain-0/result.json").read_bytes()
     changed = write(recipe={**TINY["recipe"], "lr": 0.02})
-    assert "plain-0 was begun with other settings: lr (of plain-0)." in refusal("study", changed, "-o", "out")
+    assert "plain-0 was started with other settings: lr (of plain-0)." in refusal("study", changed, "-o", "out")
     assert Path("out/runs/plain-0/result.json").read_bytes() == trained
     more = write(variants={"mine": {"lr": 0.02}})
     said = invoke("study", more, "-o", "out", "--jobs", "1").stderr
     assert "New since the folder was begun: mine-0." in said
-    assert "No longer in the study, and left where they are: plain-0." in said
+    assert "No longer in the study, left in place: plain-0." in said
     # The settings of a run that is not in the study any more are not forgotten.
-    assert "begun with other settings" in refusal("study", write(recipe={**TINY["recipe"], "lr": 0.02}), "-o", "out")
+    assert "started with other settings" in refusal("study", write(recipe={**TINY["recipe"], "lr": 0.02}), "-o", "out")
     changed = write(recipe={**TINY["recipe"], "lr": 0.02})
-    assert "plain-0 is trained afresh." in invoke("study", changed, "-o", "out", "--jobs", "1", "--overwrite").stderr
+    assert "plain-0 is trained again." in invoke("study", changed, "-o", "out", "--jobs", "1", "--overwrite").stderr
     assert json.loads(Path("out/runs/plain-0/result.json").read_text())["recipe"]["lr"] == 0.02
 
 
@@ -233,7 +233,7 @@ def test_networks_are_adapted_to_the_images_of_an_evaluation() -> None:
 def test_a_folder_that_is_no_study_is_left_alone() -> None:
     Path("out").mkdir()
     Path("out/mine.txt").write_text("mine")
-    assert "holds something that is no study" in refusal("study", write(), "-o", "out")
+    assert "does not hold a study" in refusal("study", write(), "-o", "out")
     assert "There is no study in" in refusal("study", "show", "out")
     assert "pass one of them" in refusal("study", write(), "-o", "other", "--jobs", "1", "--ray", "auto")
 

@@ -308,7 +308,7 @@ def test_test_images_choose_with_a_warning_everywhere(tmp_path: Path) -> None:
     on_test = ("sweep", "digits-resnet8", "--data", "digits", "--split", "test", *QUICK[6:], "--apply", "-o", "out")
     arguments = [tmp_path / "out" if part == "out" else part for part in on_test]
     (warning,) = document(*arguments)["warnings"]
-    assert "The test images choose" in warning
+    assert "Settings are chosen on test images" in warning
     assert f"warning: {warning}" in done(*arguments).stderr
     assert warning in (tmp_path / "out" / "report.html").read_text("utf-8")
     assert warning in (tmp_path / "out" / "checkpoint" / "README.md").read_text("utf-8")
@@ -318,7 +318,7 @@ def test_without_validation_images_half_is_held_back(tmp_path: Path) -> None:
     data = write_digits(tmp_path / "data" / "test").parent
     found = document("sweep", "digits-resnet8", "--data", data, "--alpha", "0,0.4")
     assert (found["split"], found["choosing_images"], found["confirming_images"]) == ("test", 20, 20)
-    assert "half of its test images choose and the other half is held out" in found["warnings"][0]
+    assert "chosen on half of its test images, and the other half is held out" in found["warnings"][0]
     assert "cannot confirm" in refusal("sweep", "digits-resnet8", "--data", data, "--confirm-split", "test")
 
 
@@ -481,7 +481,7 @@ def test_layers_of_a_converted_checkpoint_cannot_be_chosen_again(tmp_path: Path)
         tmp_path / "model",
     )
     said = refusal("sweep", tmp_path / "model", "--data", "digits", "--layers", "layer1.*")
-    assert "--layers has nothing to say" in said
+    assert "--layers does not apply" in said
 
 
 def test_a_refused_sweep_leaves_no_folder(tmp_path: Path) -> None:

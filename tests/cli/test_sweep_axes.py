@@ -143,7 +143,7 @@ def test_images_that_cannot_be_read_are_left_out_and_named(faded: Path, here: Pa
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--prior", "0,16", "--lambda", "0,1"), "--lambda cannot be swept at once"),
+        (("--prior", "0,16", "--lambda", "0,1"), "--lambda cannot be swept together"),
         (("--prior", "0,nan"), "--prior cannot be nan"),
         (("--prior", "-1,16"), "--prior cannot be -1"),
         (("--prior", "many"), "--prior cannot be 'many'"),

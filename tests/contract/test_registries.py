@@ -94,7 +94,7 @@ def test_a_metric_that_could_not_be_shown_is_refused(changes: dict[str, Any], sa
 
 
 def test_what_does_not_say_what_it_is_is_refused() -> None:
-    with pytest.raises(SurgeonError, match="The metric 'theirs' does not say what it is"):
+    with pytest.raises(SurgeonError, match="The metric 'theirs' has no description"):
         register("theirs", higher_is_better=True)(lambda images: math.nan)  # noqa: ARG005
 
 

@@ -224,7 +224,7 @@ def test_a_newer_rewrite_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         patch.setattr("surgeon.checkpoint.writing.model_card", lambda *_: "")
         model.surgery = model.surgery.model_copy(update={"operations": operations})
         surgeon.save(model, tmp_path / "newer")
-    with pytest.raises(SurgeonError, match="has version 2, this surgeon knows up to 1"):
+    with pytest.raises(SurgeonError, match="has version 2, this surgeon supports up to 1"):
         surgeon.load(tmp_path / "newer")
     outcome = invoke("verify", tmp_path / "newer")
     assert outcome.code == 3

@@ -81,7 +81,7 @@ def test_an_interrupted_sweep_says_so_and_goes_on(tmp_path: Path, uninterrupted:
     assert outcome.code == 130
     assert outcome.stdout == ""
     told, command = outcome.stderr.splitlines()[-2:]
-    assert told == f"Interrupted; {folder} has what was measured so far. This goes on:"
+    assert told == f"Interrupted; {folder} has what was measured so far. To continue:"
     assert command == shlex.join(["surgeon", *map(str, arguments), "-o", str(folder)])
     assert "Traceback" not in outcome.stderr
     assert set(contents(folder)) == {"journal.jsonl"}
@@ -151,7 +151,7 @@ def changed(**options: object) -> tuple[object, ...]:
 def test_another_sweep_is_not_mixed_in(options: dict[str, object], named: str, finished: Path) -> None:
     before = contents(finished)
     said = refusal(*changed(**options), "-o", finished)
-    assert f"other settings: {named}. They are not mixed" in said
+    assert f"other settings: {named}" in said
     assert contents(finished) == before
 
 

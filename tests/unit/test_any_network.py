@@ -221,10 +221,10 @@ def test_a_setting_whose_scores_are_not_numbers_loses() -> None:
     [
         (lambda output, target: output.mean(), "gives a single number for 16 samples"),  # noqa: ARG005
         (lambda output, target: output, "numbers of the shape 16x3 for 16 samples"),  # noqa: ARG005
-        (lambda output, target: output.nothing, "score= fails: AttributeError"),  # noqa: ARG005
-        (lambda output, target: "good", "gives a str that holds no numbers"),  # noqa: ARG005
-        (lambda output, target: None, "gives a NoneType that holds no numbers"),  # noqa: ARG005
-        (lambda output, target: output[:, 0] + 1j, "gives a Tensor that holds no numbers"),  # noqa: ARG005
+        (lambda output, target: output.nothing, "score= failed: AttributeError"),  # noqa: ARG005
+        (lambda output, target: "good", "gives a str, not numbers"),  # noqa: ARG005
+        (lambda output, target: None, "gives a NoneType, not numbers"),  # noqa: ARG005
+        (lambda output, target: output[:, 0] + 1j, "gives a Tensor, not numbers"),  # noqa: ARG005
     ],
 )
 def test_scores_that_cannot_be_used_are_told(measure: Callable[..., Any], score: Any, told: str) -> None:

@@ -161,12 +161,12 @@ def test_what_is_no_loader_is_told(measure: Callable[..., Any], loader: Any, tol
     [
         (lambda logits: (logits, logits[:, :2]), r"several .* number 0 \(6x3\) and number 1 \(6x2\)"),
         (lambda logits: {"a": logits, "b": logits[:, :2]}, r"may be logits: a \(6x3\) and b \(6x2\)"),
-        (lambda logits: (logits[0], "text"), "a tuple of Tensor, not with one tensor"),
+        (lambda logits: (logits[0], "text"), "a tuple of Tensor, not one tensor"),
         (lambda logits: [{"boxes": one} for one in logits], "a list of dict"),
         (lambda logits: {"boxes": logits[0]}, "a dict"),
         (lambda logits: SimpleNamespace(scores=logits), "a SimpleNamespace"),
         (lambda logits: None, "a NoneType"),  # noqa: ARG005
-        (lambda logits: logits.argmax(1), "For 6 images the network answers with int64 of the shape 6, not"),
+        (lambda logits: logits.argmax(1), "For 6 images the network returns int64 of the shape 6, not"),
         (lambda logits: logits[:, :, None, None].expand(-1, -1, 8, 8), "shape 6x3x8x8"),
         (lambda logits: logits.sum(), "shape of a single number"),
         (lambda logits: logits[:2], "shape 2x3"),

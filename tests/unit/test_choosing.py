@@ -44,10 +44,10 @@ def opened(found: Choosing) -> tuple[str, int, int]:
         (("train", "validation", "test"), ("validation", 40, 0), ""),
         (("train", "val", "test"), ("val", 40, 0), ""),
         (("validation",), ("validation", 40, 0), ""),
-        (("train", "test"), ("test", 20, 20), "no validation images, so half of its test images choose"),
-        (("test",), ("test", 20, 20), "half of its test images choose"),
-        (("train",), ("train", 4, 0), "a tenth of its training images chooses"),
-        (("",), ("all", 20, 20), "no splits, so half of its images choose"),
+        (("train", "test"), ("test", 20, 20), "no validation images: settings are chosen on half of its test images"),
+        (("test",), ("test", 20, 20), "chosen on half of its test images"),
+        (("train",), ("train", 4, 0), "chosen on a tenth of its training images"),
+        (("",), ("all", 20, 20), "no splits: settings are chosen on half of its images"),
     ],
 )
 def test_every_layout_has_images_to_choose_on(
@@ -63,10 +63,10 @@ def test_the_test_images_choose_only_where_that_is_asked_for_and_with_a_warning(
     data = layout(tmp_path / "data", "train", "validation", "test")
     asked = images_to_choose_on(InferenceRequest(data, split="test"))
     assert opened(asked) == ("test", 40, 0)
-    assert "The test images choose" in asked.warnings[0]
+    assert "Settings are chosen on test images" in asked.warnings[0]
     halved = images_to_choose_on(InferenceRequest(data, split="test"), confirm=True)
     assert opened(halved) == ("test", 20, 20)
-    assert "Half of the test images choose" in halved.warnings[0]
+    assert "Settings are chosen on half of the test images" in halved.warnings[0]
     assert "trained on them" in images_to_choose_on(InferenceRequest(data, split="train")).warnings[0]
     assert images_to_choose_on(InferenceRequest(data, split="validation")).warnings == ()
 

@@ -78,7 +78,7 @@ def damaged() -> dict[str, tuple[bytes, str]]:
         "half a header": (wav[:20], ""),
         "header alone": (wav[:44], "it holds no samples"),
         "flac of noise": (flac[:60] + b"\xff" * 200, ""),
-        "eight hertz": (bytes(slow), "its rate of 8 Hz is not one of sound"),
+        "eight hertz": (bytes(slow), "its sample rate of 8 Hz is implausible"),
         "not numbers": (nan, "it holds samples that are not numbers"),
     }
 

@@ -56,8 +56,8 @@ def test_the_same_names_in_the_same_order_need_no_matching() -> None:
 @pytest.mark.parametrize(
     ("data", "network", "told"),
     [
-        (["crane"], ["crane, bird", "dog", "crane, machine"], "the network has more than one that is called 'crane'"),
-        (["cat, wild", "cat, tame"], ["cat", "dog", "fox"], "'pets' has more than one that is called 'cat'"),
+        (["crane"], ["crane, bird", "dog", "crane, machine"], "the network has several named 'crane'"),
+        (["cat, wild", "cat, tame"], ["cat", "dog", "fox"], "'pets' has several named 'cat'"),
     ],
 )
 def test_names_that_stand_for_several_classes_are_refused(data: list[str], network: list[str], told: str) -> None:

@@ -267,7 +267,7 @@ def test_missing_labels_and_images(tmp_path: Path) -> None:
     with pytest.raises(SurgeonError, match="2 of 2 images in the split 'all' of 'b' have no label"):
         open_data(plain_parquet(tmp_path / "b.parquet", image=[png(0)] * 2, label=[-1, -1]))
     images = open_data(plain_parquet(tmp_path / "c.parquet", image=[png(0), None], label=[0, 1]))
-    with pytest.raises(SurgeonError, match="The image number 1 of c cannot be read: there is nothing in this row"):
+    with pytest.raises(SurgeonError, match="The image number 1 of c cannot be read: the row is empty"):
         images.image(1)
 
 

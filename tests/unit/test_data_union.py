@@ -115,10 +115,10 @@ def test_parts_whose_splits_differ(pets: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_set_twice(pets: Path, tmp_path: Path) -> None:
-    with pytest.raises(SurgeonError, match="more than one set that is called 'digits'"):
+    with pytest.raises(SurgeonError, match="several sets named 'digits'"):
         open_data("union:digits+digits")
     namesake = class_folders(tmp_path / "elsewhere" / "pets" / "test", {"cow": 1, "hen": 1}).parent
-    with pytest.raises(SurgeonError, match="called 'pets', so their classes cannot be told apart"):
+    with pytest.raises(SurgeonError, match="named 'pets', so their classes would be ambiguous"):
         open_data(f"union:{pets}+{namesake}", "test")
 
 

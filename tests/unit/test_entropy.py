@@ -185,7 +185,7 @@ def test_refusals() -> None:
         minimise_entropy(small_resnet(), [x], epochs=0)
     with pytest.raises(SurgeonError, match="learning rate cannot be -1"):
         minimise_entropy(small_resnet(), [x], lr=-1)
-    with pytest.raises(SurgeonError, match="No batch"):
+    with pytest.raises(SurgeonError, match="gave no batches"):
         minimise_entropy(small_resnet(), [])
     with pytest.raises(SurgeonError, match="no BatchNorm layer with a gamma"):
         minimise_entropy(nn.Linear(2, 2), [torch.zeros(2, 2)])

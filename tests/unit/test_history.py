@@ -159,7 +159,7 @@ def test_what_data_are_called(spec: str, expected: tuple[str, DataKind, str | No
             swept(),
             "Swept alpha on 500 images of cifar10, split validation, 500 more held out: 2 values, by accuracy, views "
             "flip. alpha 0.05: accuracy 89.00% to 91.00% on the held-out images, gain +2.00 points (95%: +1.00 to "
-            "+3.00). It was stored because of --force. Half of the test images choose.",
+            "+3.00). It was stored because of --force. Settings are chosen on half of the test images.",
         ),
         (on_test_images(), "Test: 93.21% of 10,000 images, views flip."),
         (

@@ -324,7 +324,7 @@ REFUSALS: dict[str, tuple[Any, list[str], dict[str, Any], list[str]]] = {
         {},
         ["bn1 is a GroupNorm without collected statistics", "alpha=1", "collect_statistics"],
     ),
-    "no norm at all": (lambda _: nn.Identity(), ["ghost"], {}, ["no norm at all"]),
+    "no normalisation layers at all": (lambda _: nn.Identity(), ["ghost"], {}, ["no normalisation layers at all"]),
 }
 
 

@@ -337,7 +337,7 @@ class Changing(list[Tensor]):
         ([randn(4, 1, 8, 8)], "cannot take a batch of 4x1x8x8"),
         (["images"], "tensor of images"),
         ([{"picture": randn(4, 3, 8, 8)}], "dictionary of picture"),
-        (Changing(batches(4, 4)), "8 images were counted, but then 4 came"),
+        (Changing(batches(4, 4)), "8 images were expected, but the loader gave 4"),
         (3, "gives no batches"),
     ],
 )

@@ -183,14 +183,14 @@ def test_a_network_without_residual_additions() -> None:
 
 def test_tokens_are_no_images() -> None:
     model = timm.create_model("test_vit", num_classes=10)
-    with pytest.raises(SurgeonError, match="channels do not come second"):
+    with pytest.raises(SurgeonError, match="second dimension is not the channels"):
         convert(model, "crossnorm")
 
 
 @pytest.mark.parametrize("spec", ["selfnorm:site=stem", "moex", "moex:site=stage2", "crossnorm"])
 @pytest.mark.parametrize("name", ["levit_128s", "resmlp_12_224"])
 def test_tokens_without_a_layer_norm_are_no_images_either(name: str, spec: str) -> None:
-    with pytest.raises(SurgeonError, match="channels do not come second"):
+    with pytest.raises(SurgeonError, match="second dimension is not the channels"):
         convert(timm.create_model(name, num_classes=10), spec)
 
 
@@ -201,7 +201,7 @@ def test_a_signal_is_no_sequence_of_tokens() -> None:
 
 def test_a_module_that_is_used_more_than_once_is_no_single_site() -> None:
     model = torchvision.models.resnet18(num_classes=10)
-    with pytest.raises(SurgeonError, match="is passed 2 times"):
+    with pytest.raises(SurgeonError, match="is called 2 times"):
         convert(model, "moex:site=layer1.0.relu", inputs=(randn(2, 3, 64, 64),))
 
 

@@ -27,8 +27,8 @@ def gain(difference: float, low: float, high: float, higher_is_better: bool = Tr
 @pytest.mark.parametrize(
     ("measured", "options", "stored", "why"),
     [
-        (None, {}, False, "Nothing is stored: the original network is the choice."),
-        (None, {"force": True}, False, "the original network is the choice"),
+        (None, {}, False, "Nothing is stored: the original network is best."),
+        (None, {"force": True}, False, "the original network is best"),
         (gain(0.02, 0.01, 0.03), {}, True, "alpha 0.1 is stored: its gain in accuracy is significant, +2.00 points"),
         (gain(-0.2, -0.3, -0.1, False), {}, True, "in cross-entropy is significant, +0.2000 (95%: +0.1000 to +0.3000)"),
         (gain(0.02, -0.01, 0.05), {}, False, "alpha 0.1 is not stored: its gain in accuracy is not significant, +2.00"),

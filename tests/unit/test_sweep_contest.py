@@ -327,7 +327,7 @@ def test_blocks_end_where_rounds_do() -> None:
 def test_scores_of_other_settings_than_those_running_are_refused() -> None:
     field = field_of([0, 1, 2])
     for measurement in (field.contest(), Measurement(list(field.margins), field.batches)):
-        with pytest.raises(SurgeonError, match="not those of the settings that are still running"):
+        with pytest.raises(SurgeonError, match="do not belong to the settings that are still running"):
             measurement.add(1, {ORIGINAL: field.scores(ORIGINAL, 0, 1)})
         assert measurement.done == measurement.forwards == 0
 

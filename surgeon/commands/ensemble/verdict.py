@@ -23,7 +23,7 @@ def in_sentences(result: Ensemble) -> tuple[str, ...]:
     if result.split in TRAINED_ON:
         sentences.append(
             f"These are the images of the split {result.split!r}: if members were trained on them, every figure here "
-            "is too good. Images of their own, in test/ or with --data, would tell."
+            "is too good. Measure on other images, in test/ or with --data."
         )
     return tuple(sentences)
 
@@ -48,9 +48,7 @@ def _gain(result: Ensemble, combination: Combination) -> str:
 def _disagreement(result: Ensemble) -> str:
     share = f"{result.mean_disagreement:.2%}"
     if result.mean_disagreement == 0:
-        return (
-            "All members predict the same class for every image, so nothing can come of averaging them but confidence."
-        )
+        return "All members predict the same class for every image, so averaging can change confidence only."
     return f"Two members disagree on {share} of the images on average."
 
 

@@ -47,7 +47,7 @@ def export(
     origin = origin_of(model).after(Saved())  # the weights may have been trained since
     images = _images(inputs)
     if images is None and origin.source is None and target is not Target.TIMM:
-        raise SurgeonError(f"It is not known what a {type(model).__name__} takes.", "Pass inputs=(images,).")
+        raise SurgeonError(f"The input shape of a {type(model).__name__} is not known.", "Pass inputs=(images,).")
     loaded = LoadedModel(type(model).__name__, model, origin)
     return run_export(loaded, target, path, folding=fold, overwrite=overwrite, images=images)
 

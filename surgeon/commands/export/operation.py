@@ -53,7 +53,9 @@ def check_request(target: Target, path: Path, *, folding: bool, overwrite: bool)
     if folding:
         raise SurgeonError("Folding goes with onnx and torch-export: timm's networks keep their BatchNorm layers.")
     if (path / SURGERY).exists():
-        raise SurgeonError(f"{path} is a surgeon checkpoint, which a plain one would break.", "Choose another folder.")
+        raise SurgeonError(
+            f"{path} is a surgeon checkpoint, which a plain export would break.", "Choose another folder."
+        )
     check_destination(path, overwrite)
 
 
@@ -143,7 +145,7 @@ def _real_images(loaded: LoadedModel, data: str, split: str | None) -> ProbeImag
     """A few images of a data set, as the network expects them."""
     preprocessing = loaded.origin.preprocessing
     if preprocessing is None:
-        raise SurgeonError(f"It is not known what images {loaded.name} expects.", "Leave --data out.")
+        raise SurgeonError(f"The preprocessing of {loaded.name} is not known.", "Leave --data out.")
     number = max(REAL_BATCH_SIZES)
     image_set = open_images(InferenceRequest(data=data, split=split, limit=number))
     check_medium(image_set, preprocessing, loaded.name)
@@ -155,7 +157,7 @@ def _batch_notes(model: nn.Module, probe: ProbeImages) -> list[str]:
     alone, together = (_outputs(model, probe.images[:size]) for size in (1, len(probe.images)))
     if parity.relative_difference([t[:1] for t in together], alone) <= TOLERANCE:
         return []
-    return ["What the network says of an image depends on the others in its batch, here as before."]
+    return ["The prediction for an image depends on the others in its batch, as it did before."]
 
 
 def _compare(model: nn.Module, written: Run, probe: ProbeImages, tolerance: float) -> float:
@@ -167,7 +169,7 @@ def _compare(model: nn.Module, written: Run, probe: ProbeImages, tolerance: floa
     )
     if difference > tolerance:
         raise SurgeonError(
-            f"What was written gives other outputs than the network (by {difference:.2g}, relative), and was removed.",
+            f"The export's outputs differ from the network's by {difference:.2g} (relative), so it was removed.",
             "This is a bug in surgeon or in the exporter: please report it with the model's name.",
             ExitCode.VERIFICATION,
         )

@@ -41,7 +41,9 @@ def check_plain(loaded: LoadedModel) -> ModelSource:
     if (temperature := temperature_of(model)) not in (None, 1):
         raise SurgeonError(f"{loaded.name} divides its logits by {temperature:g}, which timm does not.", OTHERS)
     if units := [i.unit.name for i, _ in units_of(model) if i.effect is not Effect.NONE]:
-        raise SurgeonError(f"{loaded.name} has {listing(dict.fromkeys(units))} units, which timm has not.", OTHERS)
+        raise SurgeonError(
+            f"{loaded.name} has {listing(dict.fromkeys(units))} units, which timm does not have.", OTHERS
+        )
     for name, norm in surgical_layers(model).items():
         if reason := _not_plain(norm):
             raise SurgeonError(f"{loaded.name} is not plain at inference: {name} {reason}.", OTHERS)

@@ -69,7 +69,7 @@ def _finished(path: Path) -> FineTuning:
         return FineTuning.model_validate_json(read_bounded(path, "result of a run", MOST_RESULT_BYTES))
     except ValidationError as error:
         raise SurgeonError(
-            f"{path} is not the result of a run ({error.error_count()} things are wrong with it).",
+            f"{path} is not the result of a run ({error.error_count()} problems).",
             "Remove it to finish the run once more.",
         ) from None
 

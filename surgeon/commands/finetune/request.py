@@ -49,16 +49,16 @@ def check_run(request: FinetuneRequest) -> None:
     folder = request.output
     check_tracker(request.track)
     if request.resume and request.overwrite:
-        raise SurgeonError("--resume goes on with a run and --overwrite begins afresh: pass one of them.")
+        raise SurgeonError("--resume continues a run and --overwrite starts over: pass one of them.")
     if not (request.resume or request.overwrite) and (folder / RUN).is_file() and not (folder / RESULT).is_file():
         raise SurgeonError(
             f"{folder} holds an unfinished run.",
-            "--resume (in Python resume=True) goes on with it, --overwrite begins afresh.",
+            "--resume (in Python resume=True) continues it, --overwrite starts over.",
         )
     if not request.resume:
         check_destination(folder, request.overwrite)
     elif not (folder / RUN).is_file():
-        raise SurgeonError(f"There is no run in {folder} to resume.", "Leave --resume out to begin one.")
+        raise SurgeonError(f"There is no run in {folder} to resume.", "Leave --resume out to start one.")
     else:
         refuse_other_run(folder, other_keys(folder, request.recipe))
 
@@ -74,7 +74,7 @@ def begun_with(folder: Path) -> SettledRecipe:
         raise SurgeonError(f"{path} is not the recipe of a run: it leaves {keys} open.") from None
 
 
-def goes_on_with(folder: Path, recipe: Recipe) -> SettledRecipe:
+def resumed_recipe(folder: Path, recipe: Recipe) -> SettledRecipe:
     """The recipe of the run in a folder, but for what an unfinished run may go on with another value of."""
     asked = {key: getattr(recipe, key) for key in MAY_CHANGE}
     return begun_with(folder).model_copy(update={key: value for key, value in asked.items() if value is not None})
@@ -96,6 +96,6 @@ def refuse_other_run(folder: Path, different: Sequence[str]) -> None:
     """Nothing to say if nothing is different."""
     if different:
         raise SurgeonError(
-            f"The run in {folder} was begun with other settings: {listing(different)}.",
-            "Repeat its command with --resume, or begin another run in another folder.",
+            f"The run in {folder} was started with other settings: {listing(different)}.",
+            "Repeat its command with --resume, or start a new run in another folder.",
         )

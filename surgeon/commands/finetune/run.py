@@ -24,8 +24,8 @@ from surgeon.commands.finetune.request import (
     SWEEPS,
     FinetuneRequest,
     begun_with,
-    goes_on_with,
     refuse_other_run,
+    resumed_recipe,
 )
 from surgeon.core.atomic import staged
 from surgeon.core.devices import Precision, pick_device, usable_precision
@@ -85,7 +85,7 @@ class Run:
         self.splits = splits
         self.unlabelled = unlabelled
         self.device = pick_device(request.inference.device)
-        asked = goes_on_with(self.folder, request.recipe) if request.resume else request.recipe
+        asked = resumed_recipe(self.folder, request.recipe) if request.resume else request.recipe
         self.precision = usable_precision(Precision(asked.precision), self.device)
         self.problem = problem_of(loaded.origin, splits.train, request.inference.problem)
         trained = not network.is_untrained(loaded)

@@ -52,7 +52,7 @@ def predict(
     loaded = LoadedModel(type(network).__name__, network, origin_of(network))
     if loaded.origin.preprocessing is None:
         raise SurgeonError(
-            f"It is not known what images a {loaded.name} expects.",
+            f"The preprocessing of a {loaded.name} is not known.",
             "Prepare them yourself, and call the network: model(images).softmax(1).",
         )
     given = from_python(images, loaded.medium)

@@ -39,7 +39,7 @@ def found_files(paths: Iterable[str], *, skip_missing: bool, medium: Medium = Me
         elif place.exists() or skip_missing:
             files.append(path)
         else:
-            raise SurgeonError(f"There is no {medium.noun} file or folder {path!r}.", "--skip-bad goes on without it.")
+            raise SurgeonError(f"There is no {medium.noun} file or folder {path!r}.", "Pass --skip-bad to skip it.")
     if not files:
         raise SurgeonError(f"There are no {medium.samples} to predict.", "Give files or folders.")
     return files

@@ -27,7 +27,7 @@ def change_between(before: Scores, after: Scores) -> Change:
     """What can be said of two networks' predictions for the same images without their labels."""
     old, new = before.images(), after.images()
     if old.nan.any() or new.nan.any():
-        raise SurgeonError("Predictions of the network are not numbers.", "Check its weights.", ExitCode.FAILED)
+        raise SurgeonError("The network predicts NaN.", "Check its weights.", ExitCode.FAILED)
     (was, sure), (now, surer) = old.answers(), new.answers()
     return Change(
         images=len(old),
@@ -84,8 +84,8 @@ def warnings_about(
     possible = min(images, change.outputs)
     if possible > 1 and classes < max(FEW_CLASSES * possible, ONE_CLASS):
         yield (
-            f"These images seem to be of about {max(round(classes), 1)} of the {change.outputs:,} classes. The "
-            "statistics of few classes are not those of the task: use images as they will come."
+            f"These images seem to show about {max(round(classes), 1)} of the {change.outputs:,} classes. "
+            f"Statistics of few classes do not fit the task: use a representative sample."
         )
     if change.after.effective_classes < change.before.effective_classes / 2:
         yield "The recalibrated network predicts far fewer classes than the original: it may have collapsed."
@@ -95,7 +95,7 @@ def warnings_about(
         if entropy.collapsed:
             after = f"after {count(entropy.epochs, 'epoch')}" if entropy.epochs else "before the first epoch was over"
             yield (
-                f"Entropy minimisation was stopped {after}: predictions began to collapse onto few classes. What "
-                "stays is the network before that."
+                f"Entropy minimisation was stopped {after}: predictions began to collapse onto few classes. The "
+                f"network from before that is kept."
             )
         yield from entropy.notes

@@ -10,8 +10,8 @@ from surgeon.studies.file import load_study
 from surgeon.studies.tasks import Task
 
 
-class _Nobody:
-    """Watches and says nothing."""
+class _Silent:
+    """Ignores all events."""
 
     def began(self, task: Task) -> None:
         pass
@@ -42,7 +42,7 @@ def study(
         output: The folder of the study.
         jobs: How many runs at a time; by default as many as there are cores and memory for.
         ray: The address of a Ray cluster, `auto` or `local`, in place of processes of this machine.
-        overwrite: Train runs afresh that were begun with other settings.
+        overwrite: Train runs afresh that were started with other settings.
         data: Other images than the file names.
         weights: Other weights than the file names.
 
@@ -52,4 +52,4 @@ def study(
     """
     given = {"data": data, "weights": weights}
     definition = load_study(Path(file), {key: str(value) for key, value in given.items() if value is not None})
-    return run_study(definition, StudyRequest(Path(output), jobs, ray, overwrite), _Nobody())
+    return run_study(definition, StudyRequest(Path(output), jobs, ray, overwrite), _Silent())

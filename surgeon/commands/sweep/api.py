@@ -130,7 +130,7 @@ class _Loader:
     ) -> None:
         if isinstance(loader, Iterator):
             raise SurgeonError(
-                f"A {type(loader).__name__} can be gone through only once, and a sweep may need to do so again.",
+                f"A {type(loader).__name__} can be iterated only once, and a sweep may need several passes.",
                 "Pass a DataLoader or a list.",
             )
         self.loader = checked_loader(loader)

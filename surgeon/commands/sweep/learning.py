@@ -85,7 +85,7 @@ def _start(layer: SurgicalNorm, kind: Learning, value: float) -> Tensor:
 
 def _step(optimiser: torch.optim.Optimizer, loss: Tensor, rate: float) -> None:
     if not torch.isfinite(loss):
-        raise SurgeonError("The network gives logits that are not numbers, so alpha cannot be fitted.")
+        raise SurgeonError("The network gives NaN logits, so alpha cannot be fitted.")
     for group in optimiser.param_groups:
         group["lr"] = rate
     optimiser.zero_grad()

@@ -32,7 +32,7 @@ class Swept:
         ranges = sweepable()
         if axis not in ranges:
             known = did_you_mean(axis, ranges) or f"What can: {listing(ranges)}."
-            raise SurgeonError(f"--sweep cannot try {axis!r}: there is no such option that can be swept.", known)
+            raise SurgeonError(f"--sweep cannot try {axis!r}: no option of that name can be swept.", known)
         values = parse_values(written, "--sweep", None) if written else evenly_spaced(*ranges[axis], USUAL_VALUES)
         rewrite, _, option = axis.partition(".")
         for value in values:
@@ -41,9 +41,9 @@ class Swept:
 
 
 def check_axes(axes: Sequence[Swept]) -> None:
-    """Refuse what cannot be swept at once."""
+    """Refuse what cannot be swept together."""
     names = [swept.axis for swept in axes]
     if len(names) > MOST_AXES:
-        raise SurgeonError(f"{listing(names)} cannot be swept at once: {MOST_AXES} axes can.", "Leave some out.")
+        raise SurgeonError(f"{listing(names)} cannot be swept together: {MOST_AXES} axes can.", "Leave some out.")
     if len(set(names)) < len(names):
         raise SurgeonError(f"{names[0]} is swept twice.", "Write all of its values into one list.")

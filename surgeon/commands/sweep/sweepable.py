@@ -36,7 +36,7 @@ def make_sweepable(loaded: LoadedModel, axes: Iterable[str], layers: str | None)
         if name in present or (axis == AlphaAxis.name and has_alpha(loaded.model)):
             if layers is not None:
                 raise SurgeonError(
-                    f"{loaded.name} has {name} layers already, so --layers has nothing to say.",
+                    f"{loaded.name} has {name} layers already, so --layers does not apply.",
                     "Convert the original network with --layers instead.",
                 )
         else:

@@ -58,7 +58,7 @@ def _choice(axis: str, metric: str, original: Setting, chosen: Setting) -> str:
     name = chosen.name[0].upper() + chosen.name[1:]
     sentence = f"{name}: {label(metric)} {before} → {after}{where}, gain {gain_text(gain)}"
     worse = not gain.within_noise and not gain.better
-    return f"{sentence}. The choice did not hold up: keep the original." if worse else f"{sentence}."
+    return f"{sentence}. The gain was not confirmed: keep the original." if worse else f"{sentence}."
 
 
 def _learning(metric: str, learned: Learned, setting: Setting) -> str:

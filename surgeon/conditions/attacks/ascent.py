@@ -122,7 +122,7 @@ def check_gradients(logits: Logits, size: Sequence[int], device: torch.device) -
 def _without_gradients() -> SurgeonError:
     return SurgeonError(
         "The network gives no gradients with respect to its images, so an attack by gradients would find nothing.",
-        "Attack it without them (spsa), or attack another network and transfer the images (source=MODEL).",
+        "Use an attack without gradients (spsa), or transfer images from another network (source=MODEL).",
     )
 
 

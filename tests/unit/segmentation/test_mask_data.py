@@ -132,7 +132,7 @@ def replaced(root: Path, picture: Image.Image) -> None:
 BAD = {
     "of another size": (Image.new("L", (WIDTH // 2, HEIGHT // 2)), "is 16x12, and the image 32x24"),
     "with other values": (Image.new("L", (WIDTH, HEIGHT), 7), "has the value 7, and there are 3 classes"),
-    "in colours": (Image.effect_noise((WIDTH, HEIGHT), 90).convert("RGB").rotate(3), "is a picture of the mode RGB"),
+    "in colours": (Image.effect_noise((WIDTH, HEIGHT), 90).convert("RGB").rotate(3), "has the Pillow mode RGB"),
 }
 
 

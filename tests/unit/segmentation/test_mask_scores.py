@@ -84,7 +84,7 @@ def test_an_image_that_is_void_everywhere_changes_nothing() -> None:
 
 def test_nothing_but_void_has_no_figures() -> None:
     scores = scored(torch.randn(2, 3, 4, 4), torch.full((2, 4, 4), VOID))
-    with pytest.raises(SurgeonError, match="No pixel of 2 images has a class"):
+    with pytest.raises(SurgeonError, match="All pixels of 2 images are void"):
         summarise(scores)
     classes, confidence = scores.images().answers()  # which recalibration asks for
     assert set(classes.tolist()) <= {-1, 0, 1, 2}

@@ -78,9 +78,9 @@ def test_answers_of_another_size_are_enlarged() -> None:
 
 
 def test_networks_that_do_not_segment_are_told() -> None:
-    with pytest.raises(SurgeonError, match="not with scores of every class for each pixel"):
+    with pytest.raises(SurgeonError, match="not scores of every class for each pixel"):
         surgeon.evaluate(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), batches())
-    with pytest.raises(SurgeonError, match="not with one tensor of logits"):
+    with pytest.raises(SurgeonError, match="not one tensor of logits"):
         surgeon.evaluate(trained(), [(torch.randn(2, 3, HEIGHT, WIDTH), torch.tensor([0, 1]))])
 
 

@@ -51,7 +51,7 @@ def test_runs_that_said_everything_go_on(tmp_path: Path) -> None:
 def test_what_would_now_be_decided_is_refused_by_name(tmp_path: Path, key: str) -> None:
     silent = study(True, **{name: value for name, value in EVERYTHING.items() if name != key})
     folder = begun(tmp_path / "old", silent)
-    with pytest.raises(SurgeonError, match=rf"plain-0 was begun with other settings: {key} \(of plain-0\)"):
+    with pytest.raises(SurgeonError, match=rf"plain-0 was started with other settings: {key} \(of plain-0\)"):
         begin(folder, silent, overwrite=False)
 
 

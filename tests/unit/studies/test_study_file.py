@@ -76,7 +76,7 @@ def test_comparisons_are_checked_beside_other_mistakes_and_what_variants_share_i
         ({"variants": {}}, "there are no variants"),
         ({"variants": {"a/b": None}}, "cannot be called 'a/b'"),
         ({"variants": {"a": {"epoch": 3}}}, "variant 'a': there is no key 'epoch'"),
-        ({"variants": {"a": {"epochs": 3, "snapshots": 2}}}, "variant 'a': epochs=3 is no multiple of snapshots=2"),
+        ({"variants": {"a": {"epochs": 3, "snapshots": 2}}}, "variant 'a': epochs=3 is not a multiple of snapshots=2"),
         ({"variants": {"a": {"seed": 3}}}, "variant 'a': seed: the study gives each run its own"),
         ({"variants": {"a": {"model": "resnet5O"}}}, "variant 'a': There is no model 'resnet5O'"),
         ({"variants": {"a": {"weights": "nowhere.pth"}}}, "there is no weights file 'nowhere.pth'"),

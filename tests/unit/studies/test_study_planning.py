@@ -69,5 +69,5 @@ def test_a_changed_evaluation_is_missing(folder: StudyFolder) -> None:
 
 
 def test_what_the_study_would_refuse_is_refused(folder: StudyFolder) -> None:
-    with pytest.raises(SurgeonError, match="begun with other settings: lr"):
+    with pytest.raises(SurgeonError, match="started with other settings: lr"):
         plan(definition(recipe={"lr": 0.5}), folder)

@@ -109,7 +109,7 @@ def test_one_seed_has_no_deviation_and_says_so(tmp_path: Path) -> None:
     result = study_in(tmp_path, 1)
     assert all(row.deviation is None and row.over_seeds is None for row in result.rows)
     assert all(row.over_images is not None for row in result.rows)
-    assert {one.verdict for one in result.differences} == {"one seed: chance of training not known"}
+    assert {one.verdict for one in result.differences} == {"one seed: training noise unknown"}
     assert "One seed" in result.notes[0]
 
 

@@ -148,7 +148,7 @@ def test_all_mistakes_of_lists_and_between_keys_are_told_with_them() -> None:
     assert message.startswith("7 problems in mine.yaml: ")
     for part in ("bn='ghots:size=3'", "bn='exampl'", "augment='vh-mixp'", "augment='cutot:size=-3'", "'foo'"):
         assert part in message
-    assert "epochs=10 is no multiple of snapshots=3; unmixed_epochs=11 is more than epochs=10" in message
+    assert "epochs=10 is not a multiple of snapshots=3; unmixed_epochs=11 is more than epochs=10" in message
 
 
 def test_a_key_that_is_wrong_contradicts_no_other() -> None:
@@ -200,14 +200,14 @@ def test_one_name_stands_for_a_list_of_it() -> None:
 
 def test_a_key_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("lr: 0.1\nepochs: 3\nlr: 0.2\n")
-    with pytest.raises(SurgeonError, match="'lr' is there twice"):
+    with pytest.raises(SurgeonError, match="'lr' appears twice"):
         read_yaml(tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ({"epochs": 7, "snapshots": 3}, "no multiple"),
+        ({"epochs": 7, "snapshots": 3}, "not a multiple"),
         ({"epochs": 2, "warmup_epochs": 2}, "leaves no epoch"),
         ({"epochs": 2, "unmixed_epochs": 3}, "more than epochs"),
         ({"only": "norm", "freeze": ["norm"]}, "exclude"),
