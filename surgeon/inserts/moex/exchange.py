@@ -10,10 +10,18 @@ the root, in float32 whatever the dtype of the features.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from surgeon.layers.moments import Moments, grouped_moments
+from surgeon.layers.native.scaling import Over
+from surgeon.layers.scaling import applies, scale_by_moments
+from surgeon.layers.statistics import wide
+
+_OVER: dict[Moments, Over] = {Moments.PONO: "channels", Moments.IN: "positions"}
+"""The kinds whose gradients are computed by hand."""
 
 
 def exchange_moments(
@@ -35,12 +43,28 @@ def exchange_moments(
     if len(permutation) != len(x):
         raise ValueError(f"Expected a permutation of {len(x)} examples, got one of {len(permutation)}")
     kind = Moments(kind)
+    over = _OVER.get(kind)
+    if over and not positive_only and mask is None and applies(x, over):
+        return scale_by_moments(wide(x), over, partial(_exchanged, permutation, eps)).to(x.dtype)
     values, mean, std, valid = grouped_moments(x, kind, groups, channels_per_group, positive_only, mask, eps)
-    # As a scale and a shift, which rounds as the authors' code does (where a deviation nears sqrt(eps) it shows),
-    # costs one product and one sum per feature, and leaves an example that is its own partner as it is.
-    scale = std[permutation] / std
-    y = (values * scale + (mean[permutation] - mean * scale)).flatten(1, 2).to(x.dtype)
+    scale, shift = _scale_and_shift(permutation, mean, std)
+    y = (values * scale + shift).flatten(1, 2).to(x.dtype)
     if valid is None:
         return y
     changed = valid if kind.over_positions else valid & valid[permutation]
     return torch.where(changed.squeeze(2), y, x)
+
+
+def _exchanged(permutation: Tensor, eps: float, mean: Tensor, var: Tensor, **_: bool) -> list[Tensor]:
+    """The rule of an exchange, for `scale_by_moments`."""
+    return _scale_and_shift(permutation, mean, (var + eps).sqrt())
+
+
+def _scale_and_shift(permutation: Tensor, mean: Tensor, std: Tensor) -> list[Tensor]:
+    """An exchange as a scale and a shift.
+
+    So it rounds as the authors' code does (where a deviation nears sqrt(eps) it shows), costs one product
+    and one sum per feature, and leaves an example that is its own partner as it is.
+    """
+    scale = std[permutation] / std
+    return [scale, mean[permutation] - mean * scale]

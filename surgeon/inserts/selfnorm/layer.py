@@ -15,39 +15,31 @@ steepest. At the first step BatchNorm's weight and bias have gradients and the c
 is multiplied by that weight); after one step of the optimiser all have. Weight decay pulls towards the
 identity rather than towards halving.
 
-Left to autograd a unit reads and writes the features a dozen times in a training step. All but a scale and
-a shift happens on (N, C) numbers, so autograd is given those alone: see `Recalibrate`.
+All but a scale and a shift happens on (N, C) numbers, so autograd is given those alone: see surgeon/layers/scaling.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from surgeon.layers import native, symbolic
+from surgeon.layers import symbolic
 from surgeon.layers.checks import check_channels
-from surgeon.layers.differentiation import differentiable_gradients
+from surgeon.layers.native import scaling as kernels
 from surgeon.layers.padding import Padding
 from surgeon.layers.rescale import centre
+from surgeon.layers.scaling import applies, scale_by_moments
 from surgeon.layers.statistics import Statistics, per_channel, wide
 
 Form = Literal["residual", "published"]
 
 EPS = 1e-12
-
-Gates = Callable[..., list[Tensor]]
-"""The (N, C) scale of the features, and where there are two gates the shift, from moments and parameters.
-
-With `again` it leaves running statistics as they are, which the first call has moved.
-"""
-
 
 # Feature extractors trace networks symbolically: each of these functions stays one step of theirs.
 
@@ -56,6 +48,8 @@ With `again` it leaves running statistics as they are, which the first call has 
 def style(x: Tensor, channels: int) -> Statistics:
     """The (N, C) means and unbiased variances of each example's channels."""
     _check(x, channels)
+    if (found := kernels.moments(wide(x), "positions")) is not None:
+        return Statistics(*(t.flatten(1) for t in found))
     centred, means = centre(wide(x))
     squares = centred.square() if torch.is_grad_enabled() else centred.square_()
     return Statistics(means, squares.sum(_positions(x)) / (_count(x) - 1))
@@ -82,43 +76,6 @@ def recalibrate(x: Tensor, scale: Tensor, shift: Tensor | None = None) -> Tensor
     """`x * scale + shift`. The features are not centred for it: a scale of 1 without shift changes no bit."""
     y = wide(x) * per_channel(scale, x)
     return (y if shift is None else y + per_channel(shift, x)).to(x.dtype)
-
-
-class Recalibrate(torch.autograd.Function):
-    """The same with its derivative in few passes: by autograd only on (N, C), on the features by hand."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, gates: Gates, *parameters: Tensor) -> Tensor:
-        centred, means = centre(x)
-        variances = centred.square_().sum(_positions(x)).div_(_count(x) - 1)
-        ctx.leaves = [t.detach().requires_grad_() for t in (means, variances, *parameters)]
-        with torch.enable_grad():
-            ctx.gates = gates(*ctx.leaves)
-        ctx.save_for_backward(x, *parameters)
-        ctx.compute = gates
-        with torch.no_grad():
-            scale, *shift = (per_channel(t, x) for t in ctx.gates)
-            y = torch.mul(x, scale, out=centred)
-            return y.add_(shift[0]) if shift else y
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, *parameters = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            wanted = (ctx.needs_input_grad[0], *ctx.needs_input_grad[2:])
-
-            def compute(x: Tensor, *parameters: Tensor) -> Tensor:
-                return recalibrate(x, *ctx.compute(*style(x, x.shape[1]), *parameters, again=True))
-
-            of_x, *others = differentiable_gradients(compute, (x, *parameters), wanted, grad)
-            return of_x, None, *others
-        positions, count = _positions(x), _count(x)
-        features = x * grad  # and the memory in which the gradient is then computed
-        of_gates = [features.sum(positions), *(grad.sum(positions) for _ in ctx.gates[1:])]
-        of_means, of_variances, *of_parameters = torch.autograd.grad(ctx.gates, ctx.leaves, of_gates, True)
-        torch.sub(x, per_channel(ctx.leaves[0].detach(), x), out=features)
-        features.mul_(per_channel(of_variances * (2 / (count - 1)), x)).add_(per_channel(of_means / count, x))
-        return features.addcmul_(grad, per_channel(ctx.gates[0].detach(), x)), None, *of_parameters
 
 
 def _positions(x: Tensor) -> tuple[int, ...]:
@@ -166,10 +123,10 @@ class SelfNorm(nn.Module):
             check_channels(x, self.channels)
             valid = x.masked_fill(mask[:, None], 0)  # whatever padding holds, be it NaN, reaches no gradient
             return torch.where(mask[:, None], x, self._recalibrated(valid, units, valid_style(valid, mask)))
-        if self._by_hand(units) and native.ordinary(x, *parameters):
+        if _are_plain(units) and applies(x, "positions", *parameters):
             _check(x, self.channels)
             by_batch = [norm.training or norm.running_mean is None for _, norm in units]
-            y: Tensor = Recalibrate.apply(wide(x), partial(self._gates_by, by_batch), *parameters)
+            y = scale_by_moments(wide(x), "positions", partial(self._gates_by, by_batch), *parameters)
             return y.to(x.dtype)
         return self._recalibrated(x, units, style(x, self.channels))
 
@@ -182,23 +139,18 @@ class SelfNorm(nn.Module):
     def _units(self) -> list[tuple[nn.Conv1d, nn.BatchNorm1d]]:
         return [(self.g_fc, self.g_bn), *([(self.f_fc, self.f_bn)] if self.two_sided else [])]
 
-    def _by_hand(self, units: list[tuple[nn.Conv1d, nn.BatchNorm1d]]) -> bool:
-        """Where a gradient may be wanted, and the gates are torch's own layers and nothing made of them."""
-        if native.being_watched() or not torch.is_grad_enabled():
-            return False
-        return all(type(fc) is nn.Conv1d and type(norm) is nn.BatchNorm1d for fc, norm in units)
-
     def _gates_by(
         self, by_batch: list[bool], mean: Tensor, var: Tensor, *parameters: Tensor, again: bool = False
     ) -> list[Tensor]:
         """Scale and shift with these in the place of the parameters; moves the running statistics at first."""
+        mean, var, shape = mean.flatten(1), var.flatten(1), mean.shape
         logits = [
             _batch_norm(combine(mean, var, filters, weight.dtype), norm, weight, bias, whole, again)
             for (_, norm), filters, weight, bias, whole in zip(
                 self._units(), parameters[::3], parameters[1::3], parameters[2::3], by_batch, strict=True
             )
         ]
-        return self._gates(mean, logits)
+        return [t.reshape(shape) for t in self._gates(mean, logits)]
 
     def _gates(self, mean: Tensor, logits: list[Tensor]) -> list[Tensor]:
         """Gates are in (0, 1) as published, in (0, 2) in the residual form."""
@@ -212,6 +164,11 @@ class SelfNorm(nn.Module):
 def recalibrate_by_gates(unit: SelfNorm, x: Tensor) -> Tensor:
     """What the unit does, in training and evaluation."""
     return unit._recalibrate(x)
+
+
+def _are_plain(units: list[tuple[nn.Conv1d, nn.BatchNorm1d]]) -> bool:
+    """Whether the gates are torch's own layers and nothing made of them."""
+    return all(type(fc) is nn.Conv1d and type(norm) is nn.BatchNorm1d for fc, norm in units)
 
 
 def _batch_norm(x: Tensor, norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor, by_batch: bool, again: bool) -> Tensor:

@@ -102,6 +102,9 @@ def _declare(library: ctypes.CDLL) -> None:
         kernel.argtypes, kernel.restype = [ctypes.POINTER(_Ghost), _whole], _whole
     library.ghost_running.argtypes = [*[_pointer] * 3, *[_size] * 2, *[_pointer] * 2, ctypes.c_double, _pointer]
     library.ghost_running.restype = None
+    for name in ("moments", "products", "gradient"):
+        kernel = getattr(library, f"scaling_{name}")
+        kernel.argtypes, kernel.restype = [_pointer, _whole], None
     _declare_mixing(library)
     _declare_corrupting(library)
 

@@ -9,7 +9,6 @@
 #define SURGEON_COLUMNS_H
 
 #include "activations.h"
-#include "streaming.h"
 
 enum { FIRST_ROWS = 8, BLOCK_ROWS = 128 };
 enum { NEAR_CACHE = 98304, LINE = 16 }; /* floats; 384 KiB, 64 bytes */
@@ -143,21 +142,14 @@ INLINE Size rows_of_block(Size channels) {
   return rows < 4 ? 4 : rows;
 }
 
-/* Floats of the block that whole rows go through on their way past the caches. */
-INLINE Size block_of(Size channels) { return rows_of_block(channels) * channels; }
-
-/* All rows in that way, as far as a near cache holds them from the last ones on: these are still there. With a `block`,
- * past the caches. */
+/* All rows in that way, as far as a near cache holds them from the last ones on: these are still there. */
 INLINE void write_columns(const float *x, float *y, Size rows, Size stride, Size channels, const float *centre,
-                          const float *scale, const float *bias, Activation activation, float slope, float *block) {
+                          const float *scale, const float *bias, Activation activation, float slope) {
   const Size step = rows_of_block(channels), chunk = (NEAR_CACHE / (step * channels) + 1) * step;
   for (Size stop = rows, start; stop > 0; stop = start) {
     start = stop - smaller(stop, chunk);
-    for (Size r = start; r < stop; r += step) {
-      const Size n = smaller(stop - r, step), at = r * stride;
-      column_affine(x + at, block ? block : y + at, n, stride, channels, centre, scale, bias, activation, slope);
-      if (block) stream(y + at, block, n * stride);
-    }
+    column_affine(x + start * stride, y + start * stride, stop - start, stride, channels, centre, scale, bias,
+                  activation, slope);
   }
 }
 

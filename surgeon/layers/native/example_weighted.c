@@ -14,7 +14,6 @@
 #include "columns.h"
 #include "rows.h"
 #include "short_rows.h"
-#include "streaming.h"
 
 typedef struct {
   const float *x;
@@ -102,29 +101,17 @@ INLINE Size rows_at_once(const Job *job, Size row, Size last) {
 #define WEIGH_ROWS(moments_of, affine)                                                                        \
   const Size n = job->positions;                                                                              \
   const Noise noise = noise_of(job);                                                                          \
-  const int streamed = is_streamed(job->examples * job->channels * n, n);                                     \
-  float difference[MOST_ROWS], own[MOST_ROWS], block[STREAM_BLOCK];                                           \
-  const float *soon; /* needed next: where results go, or the next rows */                                    \
+  float difference[MOST_ROWS], own[MOST_ROWS];                                                                \
   for (Size row = first, rows; row < last; row += rows) {                                                     \
     const Size c = row % job->channels;                                                                       \
     rows = rows_at_once(job, row, last);                                                                      \
-    soon = streamed ? job->x + smaller(row + rows, last - 1) * n : job->y + row * n;                          \
-    moments_of(job->x + row * n, rows, n, job->mean + c, difference, own, soon);                              \
+    moments_of(job->x + row * n, rows, n, job->mean + c, difference, own, job->y + row * n);                  \
     mix_channels(job, &noise, c, rows, difference, own);                                                      \
     FOR_ACTIVATION(job->activation, for (Size r = 0; r < rows; r++) {                                         \
-      const float *x = job->x + (row + r) * n, bias = bias_of(job, c + r);          \
-      float *y = job->y + (row + r) * n;                                                                      \
-      if (!streamed)                                                                                          \
-        affine(x, y, n, difference[r], own[r], bias, activation, job->slope);                                 \
-      else                                                                                                    \
-        for (Size i = 0; i < n; i += STREAM_BLOCK) {                                                          \
-          const Size some = smaller(STREAM_BLOCK, n - i);                                                     \
-          affine(x + i, block, some, difference[r], own[r], bias, activation, job->slope);                    \
-          stream(y + i, block, some);                                                                         \
-        }                                                                                                     \
+      const Size at = (row + r) * n;                                                                          \
+      affine(job->x + at, job->y + at, n, difference[r], own[r], bias_of(job, c + r), activation, job->slope); \
     })                                                                                                        \
-  }                                                                                                           \
-  if (streamed) end_of_stream();
+  }
 
 FOR_EVERY_CPU
 static void weigh_rows(const Job *job, Size first, Size last) { WEIGH_ROWS(moments_of_few_rows, row_affine) }
@@ -156,7 +143,7 @@ int example_weighted_rows(const Job *job, int threads) {
 
 /* Some channels of an example. */
 FOR_EVERY_CPU
-static void weigh_columns(const Job *job, Size example, Size first, Size channels, Columns own, float *block) {
+static void weigh_columns(const Job *job, Size example, Size first, Size channels, Columns own) {
   const Size rows = job->positions, stride = job->channels, start = example * rows * stride + first;
   const Noise noise = noise_of(job);
   const float *mean = job->mean + first;
@@ -166,7 +153,7 @@ static void weigh_columns(const Job *job, Size example, Size first, Size channel
   mix_channels(job, &noise, first, channels, own.sum, own.squares);
   for (Size c = 0; c < channels; c++) own.about[c] = bias_of(job, first + c);
   FOR_ACTIVATION(job->activation, write_columns(job->x + start, job->y + start, rows, stride, channels, own.sum,
-                                                own.squares, own.about, activation, job->slope, block))
+                                                own.squares, own.about, activation, job->slope))
 }
 
 int example_weighted_columns(const Job *job, int threads) {
@@ -175,21 +162,17 @@ int example_weighted_columns(const Job *job, int threads) {
   threads = useful_threads(job->examples * channels * job->positions, threads);
   const Size width = channels_at_once(channels, 1, job->examples, threads);
   const Size parts = (channels + width - 1) / width, items = job->examples * parts;
-  const int streamed = parts == 1 && is_streamed(job->examples * channels * job->positions, STREAM_BLOCK);
-  const Size block = streamed ? block_of(channels) : 0, own = FLOATS_PER_CHANNEL * width + block;
+  const Size own = FLOATS_PER_CHANNEL * width;
   float *memory = malloc(sizeof(float) * (size_t)own * (size_t)threads);
   if (!memory) return 1;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    float *mine = memory + own * omp_get_thread_num();
-    const Columns columns = columns_at(mine, width, 0);
+    const Columns columns = columns_at(memory + own * omp_get_thread_num(), width, 0);
 #pragma omp for schedule(static)
     for (Size item = 0; item < items; item++) {
       const Size first = item % parts * width;
-      weigh_columns(job, item / parts, first, smaller(width, channels - first), columns,
-                    streamed ? mine + FLOATS_PER_CHANNEL * width : NULL);
+      weigh_columns(job, item / parts, first, smaller(width, channels - first), columns);
     }
-    if (streamed) end_of_stream();
   }
   free(memory);
   return 0;

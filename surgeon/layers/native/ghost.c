@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 #include "columns.h"
+#include "gradients.h"
 #include "rows.h"
-#include "streaming.h"
 
 typedef struct {
   const float *x;
@@ -41,61 +41,12 @@ INLINE void share(const float *mean, const float *var, Size n, float eps, float 
 
 /* ---- positions of a channel are contiguous: (N, C, positions) ---- */
 
-/* Sums of the gradient, and of its product with the deviations. */
-INLINE void add_products(const float *grad, const float *x, Size n, float mean, double *sums, double *products) {
-  float sum = 0.0f, product = 0.0f;
-  Size i = 0;
-  if (n >= LONG_ROW) {
-    const Size part = n / 2;
-    float other_sum = 0.0f, other_product = 0.0f;
-#pragma omp simd reduction(+ : sum, product, other_sum, other_product)
-    for (Size k = 0; k < part; k++) {
-      sum += grad[k];
-      product += grad[k] * (x[k] - mean);
-      other_sum += grad[k + part];
-      other_product += grad[k + part] * (x[k + part] - mean);
-    }
-    sum += other_sum;
-    product += other_product;
-    i = 2 * part;
-  }
-#pragma omp simd reduction(+ : sum, product)
-  for (Size k = i; k < n; k++) {
-    sum += grad[k];
-    product += grad[k] * (x[k] - mean);
-  }
-  *sums += sum;
-  *products += product;
-}
-
-INLINE void input_gradient(const float *restrict grad, const float *restrict x, float *restrict out, Size n, float mean,
-                           float scale, float slope, float offset) {
-#pragma omp simd
-  for (Size i = 0; i < n; i++) out[i] = grad[i] * scale - (x[i] - mean) * slope - offset;
-}
-
-/* A row is written in its place, `to`, by `some` floats from i on, or past the caches by way of a block. */
-#define IN_PIECES(streamed, y, n, write)                         \
-  if (streamed) {                                                \
-    float to[STREAM_BLOCK];                                      \
-    for (Size i = 0; i < (n); i += STREAM_BLOCK) {               \
-      const Size some = smaller(STREAM_BLOCK, (n) - i);          \
-      write;                                                     \
-      stream((y) + i, to, some);                                 \
-    }                                                            \
-  } else {                                                       \
-    float *to = (y);                                             \
-    const Size i = 0, some = (n);                                \
-    write;                                                       \
-  }
-
 /* An item is a group of examples and a group of channels. */
 FOR_EVERY_CPU
 static void forward_rows(const Ghost *job, Size item) {
   const Size sets = job->channels / job->shared, group = item / sets, from = item % sets * job->shared;
   const Size first = job->bounds[group], last = job->bounds[group + 1];
   const Size n = job->positions, example = job->channels * n;
-  const int streamed = is_streamed(floats_of(job), n);
   float *mean = job->mean + group * job->channels, *var = job->var + group * job->channels;
   for (Size c = from; c < from + job->shared; c++) {
     const float *x = job->x + first * example + c * n;
@@ -112,10 +63,9 @@ static void forward_rows(const Ghost *job, Size item) {
     const float scale = job->weight ? job->weight[c] * inverse : inverse, bias = job->bias ? job->bias[c] : 0.0f;
     for (Size row = first; row < last; row++) {
       const Size at = row * example + c * n;
-      IN_PIECES(streamed, job->y + at, n, row_affine(job->x + at + i, to, some, centre, scale, bias, NONE, 0.0f))
+      row_affine(job->x + at, job->y + at, n, centre, scale, bias, NONE, 0.0f);
     }
   }
-  if (streamed) end_of_stream();
 }
 
 FOR_EVERY_CPU
@@ -123,7 +73,6 @@ static void backward_rows(const Ghost *job, Size item) {
   const Size sets = job->channels / job->shared, group = item / sets, from = item % sets * job->shared;
   const Size first = job->bounds[group], last = job->bounds[group + 1];
   const Size n = job->positions, example = job->channels * n;
-  const int streamed = is_streamed(floats_of(job), n);
   const double count = (double)((last - first) * n * job->shared), inverse = job->inverse[item];
   const float centre = job->centre[item];
   double sum = 0.0, product = 0.0;
@@ -144,11 +93,9 @@ static void backward_rows(const Ghost *job, Size item) {
     const float scale = (float)((job->weight ? job->weight[c] : 1.0) * inverse);
     for (Size row = first; row < last; row++) {
       const Size at = row * example + c * n;
-      IN_PIECES(streamed, job->grad_x + at, n,
-                input_gradient(job->grad + at + i, job->x + at + i, to, some, centre, scale, slope, offset))
+      input_gradient(job->grad + at, job->x + at, job->grad_x + at, n, centre, scale, slope, offset);
     }
   }
-  if (streamed) end_of_stream();
 }
 
 #define FOR_ITEMS(job, threads, ...)                                              \
@@ -166,7 +113,7 @@ int ghost_backward_rows(const Ghost *job, int threads) { FOR_ITEMS(job, threads,
 
 /* Some channels of a group, whole sets of those that share statistics. */
 FOR_EVERY_CPU
-static void forward_columns(const Ghost *job, Size group, Size from, Size channels, float *memory, float *block) {
+static void forward_columns(const Ghost *job, Size group, Size from, Size channels, float *memory) {
   const Size stride = job->channels, sets = stride / job->shared;
   const Size start = job->bounds[group] * job->positions, rows = job->bounds[group + 1] * job->positions - start;
   const float *x = job->x + start * stride + from;
@@ -188,56 +135,7 @@ static void forward_columns(const Ghost *job, Size group, Size from, Size channe
       own.about[k] = job->bias ? job->bias[from + k] : 0.0f;
     }
   }
-  write_columns(x, y, rows, stride, channels, own.sum, own.squares, own.about, NONE, 0.0f, block);
-}
-
-INLINE void products_of_block(const float *restrict grad, const float *restrict x, Size rows, Size stride, Size channels,
-                              const float *restrict centre, float *restrict sum, float *restrict product) {
-  Size r = 0;
-#pragma omp simd
-  for (Size c = 0; c < channels; c++) sum[c] = product[c] = 0.0f;
-  for (; r + 8 <= rows; r += 8) {
-    const float *restrict g = grad + r * stride, *restrict at = x + r * stride;
-#pragma omp simd
-    for (Size c = 0; c < channels; c++) {
-#define GRADIENT(k) (g[(k)*stride + c])
-#define PRODUCT(k) (GRADIENT(k) * (at[(k)*stride + c] - centre[c]))
-      sum[c] += EIGHT(GRADIENT);
-      product[c] += EIGHT(PRODUCT);
-#undef GRADIENT
-#undef PRODUCT
-    }
-  }
-  for (; r < rows; r++)
-#pragma omp simd
-    for (Size c = 0; c < channels; c++) {
-      sum[c] += grad[r * stride + c];
-      product[c] += grad[r * stride + c] * (x[r * stride + c] - centre[c]);
-    }
-}
-
-INLINE void column_gradient(const float *restrict grad, const float *restrict x, float *restrict out, Size rows,
-                            Size stride, Size channels, const float *restrict centre, const float *restrict scale,
-                            const float *restrict slope, const float *restrict offset) {
-  Size r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    const float *restrict g = grad + r * stride, *restrict from = x + r * stride;
-    float *restrict to = out + r * stride;
-#pragma omp simd
-    for (Size c = 0; c < channels; c++) {
-      const float centred_by = centre[c], times = scale[c], less = slope[c], constant = offset[c];
-#define ROW(k) to[(k)*stride + c] = g[(k)*stride + c] * times - (from[(k)*stride + c] - centred_by) * less - constant
-      ROW(0);
-      ROW(1);
-      ROW(2);
-      ROW(3);
-#undef ROW
-    }
-  }
-  for (; r < rows; r++)
-#pragma omp simd
-    for (Size c = 0; c < channels; c++)
-      out[r * stride + c] = grad[r * stride + c] * scale[c] - (x[r * stride + c] - centre[c]) * slope[c] - offset[c];
+  write_columns(x, y, rows, stride, channels, own.sum, own.squares, own.about, NONE, 0.0f);
 }
 
 /* Of each channel: sums of all rows, sums of a block, and what the gradient is then made of. */
@@ -245,7 +143,7 @@ enum { BYTES_PER_CHANNEL = 2 * sizeof(double) + 6 * sizeof(float) };
 
 /* As `forward_columns`. Sums are float32 within a block and float64 across blocks. */
 FOR_EVERY_CPU
-static void backward_columns(const Ghost *job, Size group, Size from, Size channels, double *memory, float *block) {
+static void backward_columns(const Ghost *job, Size group, Size from, Size channels, double *memory) {
   const Size stride = job->channels, sets = stride / job->shared, step = rows_of_block(channels);
   const Size start = job->bounds[group] * job->positions, rows = job->bounds[group + 1] * job->positions - start;
   const float *x = job->x + start * stride + from, *grad = job->grad + start * stride + from;
@@ -286,44 +184,36 @@ static void backward_columns(const Ghost *job, Size group, Size from, Size chann
   const Size chunk = (NEAR_CACHE / 2 / (step * channels) + 1) * step;
   for (Size stop = rows, begin; stop > 0; stop = begin) {
     begin = stop - smaller(stop, chunk);
-    for (Size r = begin; r < stop; r += step) {
-      const Size n = smaller(stop - r, step), at = r * stride;
-      column_gradient(grad + at, x + at, block ? block : out + at, n, stride, channels, centre, scale, slope, offset);
-      if (block) stream(out + at, block, n * stride);
-    }
+    const Size at = begin * stride;
+    column_gradient(grad + at, x + at, out + at, stop - begin, stride, channels, centre, scale, slope, offset);
   }
 }
 
 /* Does something for all groups, with memory of a number of bytes for each channel. */
-#define FOR_GROUPS(job, threads, bytes, ...)                                                              \
-  const int wanted = useful_threads(floats_of(job), threads);                                             \
-  const Size width = channels_at_once((job)->channels, (job)->shared, (job)->groups, wanted);              \
-  const Size parts = ((job)->channels + width - 1) / width;                                               \
-  const int streamed = parts == 1 && is_streamed(floats_of(job), STREAM_BLOCK);                           \
-  const size_t own = ((bytes) * (size_t)width + 7) / 8 * 8;                                               \
-  const size_t block_floats = streamed ? (size_t)block_of((job)->channels) : 0;                           \
-  const size_t each = own + sizeof(float) * ((block_floats + 1) / 2 * 2);                                 \
-  char *memory = malloc(each * (size_t)wanted);                                                           \
-  if (!memory) return 1;                                                                                  \
-  _Pragma("omp parallel num_threads(wanted) if (wanted > 1)") {                                           \
-    char *mine = memory + each * (size_t)omp_get_thread_num();                                            \
-    float *block = streamed ? (float *)(mine + own) : NULL;                                               \
-    _Pragma("omp for schedule(static)") for (Size item = 0; item < (job)->groups * parts; item++) {       \
+#define FOR_GROUPS(job, threads, bytes, ...)                                                                          \
+  const int wanted = useful_threads(floats_of(job), threads);                                                         \
+  const Size width = channels_at_once((job)->channels, (job)->shared, (job)->groups, wanted);                         \
+  const Size parts = ((job)->channels + width - 1) / width;                                                           \
+  const size_t own = ((bytes) * (size_t)width + 7) / 8 * 8;                                                           \
+  char *memory = malloc(own * (size_t)wanted);                                                                        \
+  if (!memory) return 1;                                                                                              \
+  _Pragma("omp parallel num_threads(wanted) if (wanted > 1)") {                                                       \
+    char *mine = memory + own * (size_t)omp_get_thread_num();                                                         \
+    _Pragma("omp for schedule(static)") for (Size item = 0; item < (job)->groups * parts; item++) {                   \
       const Size from = item % parts * width, group = item / parts, channels = smaller(width, (job)->channels - from); \
-      __VA_ARGS__;                                                                                        \
-    }                                                                                                     \
-    if (streamed) end_of_stream();                                                                        \
-  }                                                                                                       \
-  free(memory);                                                                                           \
+      __VA_ARGS__;                                                                                                    \
+    }                                                                                                                 \
+  }                                                                                                                   \
+  free(memory);                                                                                                       \
   return 0;
 
 int ghost_forward_columns(const Ghost *job, int threads) {
   FOR_GROUPS(job, threads, FLOATS_PER_CHANNEL * sizeof(float),
-             forward_columns(job, group, from, channels, (float *)mine, block))
+             forward_columns(job, group, from, channels, (float *)mine))
 }
 
 int ghost_backward_columns(const Ghost *job, int threads) {
-  FOR_GROUPS(job, threads, BYTES_PER_CHANNEL, backward_columns(job, group, from, channels, (double *)mine, block))
+  FOR_GROUPS(job, threads, BYTES_PER_CHANNEL, backward_columns(job, group, from, channels, (double *)mine))
 }
 
 /* Running moments of each channel, (2, channels), moved towards those of all groups together: both moments are mixed. */
