@@ -25,8 +25,8 @@ With `again` it computes a second derivative, and what else it does it has done 
 
 
 def applies(x: Tensor, over: Over, *parameters: Tensor) -> bool:
-    """Whether a gradient may be wanted, and `scale_by_moments` knows how to compute it."""
-    if native.being_watched() or not torch.is_grad_enabled() or not native.ordinary(x, *parameters):
+    """Whether `scale_by_moments` knows how to compute it, and its gradient should one be wanted."""
+    if native.being_watched() or torch.is_inference_mode_enabled() or not native.ordinary(x, *parameters):
         return False
     values = x.shape[1] if over == "channels" else x.shape[2:].numel()
     return x.dim() > 2 and x.numel() > 0 and values > 1
@@ -58,7 +58,7 @@ class ScaleByMoments(torch.autograd.Function):
         x, *parameters = ctx.saved_tensors
         over: Over = ctx.over
         if torch.is_grad_enabled():
-            wanted = (ctx.needs_input_grad[0], *ctx.needs_input_grad[2:])
+            wanted = (ctx.needs_input_grad[0], *ctx.needs_input_grad[3:])
 
             def compute(x: Tensor, *parameters: Tensor) -> Tensor:
                 scale, *shift = ctx.rule(*_moments(x, over), *parameters, again=True)

@@ -62,3 +62,9 @@ def test_values_and_gradients_are_near_those_of_float64(
     for expected, ours in zip(*results, strict=True):
         error = (ours.double() - expected).abs().max() / expected.abs().max().clamp(min=1)
         assert error < 1e-5
+
+
+@pytest.mark.parametrize("over", ["channels", "positions"])
+def test_second_derivatives(over: Over) -> None:
+    x, bend = randn(2, 3, 2, 2).double().requires_grad_(), torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x, bend: scale_by_moments(x, over, rule, bend), (x, bend))

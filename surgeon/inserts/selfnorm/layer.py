@@ -123,7 +123,7 @@ class SelfNorm(nn.Module):
             check_channels(x, self.channels)
             valid = x.masked_fill(mask[:, None], 0)  # whatever padding holds, be it NaN, reaches no gradient
             return torch.where(mask[:, None], x, self._recalibrated(valid, units, valid_style(valid, mask)))
-        if _are_plain(units) and applies(x, "positions", *parameters):
+        if torch.is_grad_enabled() and _are_plain(units) and applies(x, "positions", *parameters):
             _check(x, self.channels)
             by_batch = [norm.training or norm.running_mean is None for _, norm in units]
             y = scale_by_moments(wide(x), "positions", partial(self._gates_by, by_batch), *parameters)
