@@ -22,6 +22,7 @@ SWEPT, CHOICE, KEPT = "What to sweep", "How to choose", "What to store"
 
 WHY_DROPPED = {
     "beaten": "the leader was better beyond doubt on the images so far",
+    "interpolated": "never computed, but estimated from the logits at other values",
     "thinned out": "not among the best so far, so not worth more images",
 }
 
@@ -253,6 +254,7 @@ def describe(result: Sweep, folder: Path | None) -> None:
 
 def tell(result: Sweep) -> None:
     """What a sweep has found."""
+    from surgeon.report import wording
     from surgeon.report.curves import sweep_in_terminal
 
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
@@ -288,8 +290,11 @@ def tell(result: Sweep) -> None:
         output.say(f"• Statistics are of {other}, without their labels.")
     work = (
         f"{result.image_forwards:,} predictions of {count(seen, 'image')} in {result.seconds:.1f} s on {result.device}"
+        f"{wording.time_text(result.spent)}"
     )
     output.say(f"[dim]{work} ({result.method.value})[/]")
+    if (known := result.interpolation) is not None:
+        output.say(f"[dim]{wording.interpolation_text(known, result.axis)}[/]")
     if result.checkpoint is not None:
         output.say(f"• {escape(result.decision)}")
         output.say(f"Checkpoint ({result.kept}): {escape(result.checkpoint)}")

@@ -66,6 +66,8 @@ class _Piece:
 class Batches:
     """The batches of a set; iterating again decodes again. `bad` names the images that were skipped."""
 
+    repeatable = True
+
     def __init__(
         self,
         image_set: ImageSet,

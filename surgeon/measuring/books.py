@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,8 @@ class Books:
     journal: Journal | None = None
     progress: Progress = say_nothing
     bad: dict[str, None] = field(default_factory=dict)
+    spent: Counter[str] = field(default_factory=Counter)
+    """Seconds, by what they went into."""
     counted: str = "setting"
     """What a measurement compares."""
     keep: Callable[[str], Scores] = CLASSIFICATION.keep
@@ -65,6 +68,7 @@ class Books:
                 )
                 passes += (end - contest.done) * len(contest.running)
                 contest.add(end, block.kept)
+                self.spent.update(block.spent)
                 if self.journal is not None:
                     self.journal.append({"phase": phase, "end": end, **as_record(block)})
                 self.bad |= dict.fromkeys(block.bad)

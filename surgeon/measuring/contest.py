@@ -124,20 +124,31 @@ class Contest(Measurement):
         if end == self._rounds[0].end:
             self._end_round(self._rounds.pop(0).most)
 
+    def begin_with(
+        self, computed: Mapping[str, AnyScores], estimates: Mapping[str, AnyScores], going_on: Sequence[str], end: int
+    ) -> None:
+        """Start from what is known of the batches before `end`; only settings that were computed there can go on."""
+        self.scores |= {**estimates, **computed}
+        self.done = end
+        self._compare([name for name in self.names if name != self.original])
+        self.dropped |= {
+            name: "thinned out" if name in computed else "interpolated" for name in self.names if name not in going_on
+        }
+        self.running = [name for name in self.names if name in going_on]
+        self._rounds = [Round(self.batches, len(self.running))]
+
     def _end_round(self, most: int) -> None:
         if not len(self.scores[self.original]):  # none of the images so far could be read
             return
-        others = [name for name in self.running if name != self.original]
-        self.gains |= {name: self._gain(name, self.metric) for name in others}
         # Now, because only now the original has seen the same images as those that are about to be dropped.
-        self.other_gains |= {name: tuple(self._gain(name, metric) for metric in self.also) for name in others}
+        self._compare([name for name in self.running if name != self.original])
         if not self._rounds:
             return
         leader, *behind = self._ranking()
         for place, name in enumerate(behind, 1):
             if name == self.original:
                 continue
-            if self._beaten(name, leader):
+            if self.beats(leader, name, self.scores):
                 self.dropped[name] = "beaten"
             elif place >= most:
                 self.dropped[name] = "thinned out"
@@ -158,15 +169,21 @@ class Contest(Measurement):
     def _gain(self, name: str, metric: Metric) -> Gain:
         return gain_over(self.scores[self.original], self.scores[name], metric)
 
-    def _beaten(self, name: str, leader: str) -> bool:
+    def beats(self, leader: str, name: str, scores: Mapping[str, AnyScores]) -> bool:
+        """Whether the leader is better beyond noise."""
         if self.metric.per_image is None:  # its interval is costly, and thinning out will do
             return False
-        compared = compare_scores(self.metric, self.scores[name], self.scores[leader])
+        compared = compare_scores(self.metric, scores[name], scores[leader])
         if math.isinf(compared.difference):
             return True
         error = (compared.high - compared.low) / (2 * Z95)
         worse = -compared.difference if self.metric.higher_is_better else compared.difference
         return worse > BEATEN * error and math.isfinite(error)
+
+    def _compare(self, others: Sequence[str]) -> None:
+        """Note the gains of others over the original."""
+        self.gains |= {name: self._gain(name, self.metric) for name in others}
+        self.other_gains |= {name: tuple(self._gain(name, metric) for metric in self.also) for name in others}
 
 
 def merit(metric: Metric, record: Metrics) -> float:

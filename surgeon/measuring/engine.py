@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -104,12 +104,35 @@ def score_batches(
     averages = averages or {}
     scored = Scored({name: keep(name) for name in (*variants, *averages)}, [], dict.fromkeys(variants, 0.0))
     groups = _grouped(variants)
+    clock = Clock()
     with _ready(variants.values()):
-        for batch in batches:
+        for batch in clock.waiting_for(batches):
             if len(batch.indices):  # not all of them unreadable
-                _score_batch(groups, averages, batch, scored)
+                _score_batch(groups, averages, batch, scored, clock)
             watch(len(batch.indices))
-    return scored
+    return replace(scored, waiting=clock.waiting, scoring=clock.scoring)
+
+
+@dataclass
+class Clock:
+    """Seconds that measuring takes besides predicting."""
+
+    waiting: float = 0.0
+    scoring: float = 0.0
+
+    def waiting_for(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches."""
+        start = time.perf_counter()
+        for batch in batches:
+            self.waiting += time.perf_counter() - start
+            yield batch
+            start = time.perf_counter()
+
+    @contextmanager
+    def while_scoring(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.scoring += time.perf_counter() - start
 
 
 @contextmanager
@@ -123,7 +146,11 @@ def _ready(variants: Iterable[Variant]) -> Iterator[None]:
 
 
 def _score_batch(
-    groups: Iterable[Iterable[Mapping[str, Variant]]], averages: Mapping[str, Average], batch: Batch, scored: Scored[K]
+    groups: Iterable[Iterable[Mapping[str, Variant]]],
+    averages: Mapping[str, Average],
+    batch: Batch,
+    scored: Scored[K],
+    clock: Clock,
 ) -> None:
     averaged = {name for one in averages.values() for name in one.of}
     predicted: dict[str, Tensor] = {}
@@ -135,7 +162,8 @@ def _score_batch(
             if seen is None:
                 seen = _seen(variants[0], batch)
             for name, logits in zip(together, _predict(variants, seen), strict=True):
-                scored.kept[name].update(logits, seen.labels, seen.indices)
+                with clock.while_scoring():
+                    scored.kept[name].update(logits, seen.labels, seen.indices)
                 if name in averaged:
                     predicted[name] = logits
             seconds = (time.perf_counter() - start) / len(together)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from surgeon.metrics import Scores
 
+WAITING, PREDICTING, SCORING, REST = "waiting for images", "predicting", "scoring", "other"
+"""What takes time."""
 LOGITS_UNDER = "logits under "
 """Before the name of a condition: what a file calls the logits under it."""
 
@@ -105,8 +107,17 @@ class Scored(Generic[K]):
     bad: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Of each variant, without what all have in common; those that predict together share them equally."""
+    waiting: float = 0.0
+    """Seconds of waiting for images to be read and decoded."""
+    scoring: float = 0.0
+    """Seconds of prediction that went into scores."""
     elapsed: float = 0.0
     """From the beginning to the end, of all variants, decoding included."""
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Seconds, by what they went into."""
+        return {WAITING: self.waiting, PREDICTING: sum(self.seconds.values()) - self.scoring, SCORING: self.scoring}
 
     def seconds_alone(self, name: str) -> float:
         """What a variant would have taken without the others."""
@@ -118,4 +129,6 @@ class Scored(Generic[K]):
             {name: mine.merge(other.kept[name]) for name, mine in self.kept.items()},
             self.bad + other.bad,
             {name: max(mine, other.seconds[name]) for name, mine in self.seconds.items()},
+            max(self.waiting, other.waiting),
+            max(self.scoring, other.scoring),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -35,11 +36,15 @@ class Runner:
     journal: Journal | None = None
     progress: Progress = say_nothing
     bad: dict[str, None] = field(default_factory=dict)
+    spent: Counter[str] = field(default_factory=Counter)
+    """Seconds, by what they went into."""
 
     @property
     def books(self) -> Books:
         """Who watches and keeps the books."""
-        return Books(self.processes, self.journal, self.progress, self.bad, keep=self.inference.problem.keep)
+        return Books(
+            self.processes, self.journal, self.progress, self.bad, self.spent, keep=self.inference.problem.keep
+        )
 
     def hold(self, phase: str, contest: Measurement, settings: Mapping[str, Value], samples: Samples) -> None:
         """Run a contest to its end, from where its journal stands."""

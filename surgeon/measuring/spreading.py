@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
@@ -17,6 +18,8 @@ class Samples(Protocol):
     """Batches by number, to be gone through as often as needed; `bad` names the samples that were left out."""
 
     bad: list[str]
+    repeatable: bool
+    """Whether going through them again gives the same batches."""
 
     @property
     def batch_size(self) -> int: ...
@@ -68,7 +71,7 @@ class Share:
 
             begun, self._done = self._done, bisect_left(self._numbers, end)
             scored = compute(islice(self._stream, self._done - begun), watch=told)
-            return Scored(scored.kept, self.source.bad[left_out:], scored.seconds)
+            return replace(scored, bad=self.source.bad[left_out:])
 
         first, *others = self.processes.gather(mine)
         for other in others:

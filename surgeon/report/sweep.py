@@ -142,7 +142,12 @@ def _mark(sweep: Sweep, metric: str, spot: Spot, factor: int) -> Mark:
 
 
 def _about(point: Point) -> str:
-    return f", estimated from {point.metrics.images:,} images, then {point.dropped}" if point.dropped else ""
+    if not point.dropped:
+        return ""
+    images = f"{point.metrics.images:,} images"
+    if point.dropped == "interpolated":
+        return f", interpolated on {images}"
+    return f", estimated from {images}, then {point.dropped}"
 
 
 def _close_up(charted: Sequence[Series], higher_is_better: bool) -> Range | None:
@@ -220,7 +225,8 @@ def _facts(sweep: Sweep) -> list[tuple[str, Any]]:
         ("test-time augmentation", sweep.tta and f"{sweep.tta}, {sweep.views} views per image"),
         ("device", f"{sweep.device}, {sweep.precision}"),
         ("image forward passes", f"{sweep.image_forwards:,}"),
-        ("time", f"{sweep.seconds:,.1f} s"),
+        ("interpolation", sweep.interpolation and wording.interpolation_text(sweep.interpolation, sweep.axis)),
+        ("time", f"{sweep.seconds:,.1f} s{wording.time_text(sweep.spent)}"),
         ("checkpoint", sweep.checkpoint),
     ]  # fmt: skip
     return [(name, value) for name, value in facts if value]

@@ -13,7 +13,7 @@ from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation
 
 if TYPE_CHECKING:
     from surgeon.models.origin import Preprocessing
-    from surgeon.results import FineTuning, Gain
+    from surgeon.results import FineTuning, Gain, Interpolation, Spent
     from surgeon.surgery.shift import Shift
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "gained",
     "headed",
     "improved",
+    "interpolation_text",
     "interval_text",
     "label",
     "left_out_text",
@@ -37,13 +38,34 @@ __all__ = [
     "short_gain_text",
     "short_names",
     "shown",
+    "time_text",
     "unit",
     "verdict",
 ]
 
 LONG_NAME = 24
 """Longer names of classes, of which there are several with commas between, are shown by the first."""
-DROPPED = "dropped early: estimated from the images it saw"
+DROPPED = "dropped early: estimated from some of the images"
+
+
+LITTLE = 0.005
+"""A share of the time that is not worth naming."""
+
+
+def interpolation_text(known: Interpolation, axis: str) -> str:
+    """What a race went by, and how good it was where that was checked."""
+    computed, checked = (", ".join(f"{value:g}" for value in values) for values in (known.computed, known.checked))
+    return (
+        f"Interpolated between {axis} {computed} on the first {known.images:,} images; where that was checked "
+        f"({checked}, and the chosen value), at most {known.disagreement:.1%} of the predictions differed."
+    )
+
+
+def time_text(spent: Sequence[Spent]) -> str:
+    """Where the time went, in brackets; nothing if that is not known."""
+    total = sum(one.seconds for one in spent)
+    shares = [f"{one.seconds / total:.0%} {one.what}" for one in spent if total and one.seconds > LITTLE * total]
+    return f" ({', '.join(shares)})" if shares else ""
 
 
 def shown(metric_name: str) -> Presentation:

@@ -42,7 +42,7 @@ from surgeon.results.study import (
     StudyRun,
     StudyVariability,
 )
-from surgeon.results.sweep import Learned, Learning, Method, Point, Setting, Sweep
+from surgeon.results.sweep import Interpolation, Learned, Learning, Method, Point, Setting, Spent, Sweep
 from surgeon.results.training import Epoch, FineTuning, Measured
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "Figure",
     "FineTuning",
     "Gain",
+    "Interpolation",
     "Learned",
     "Learning",
     "MaskBreakdown",
@@ -94,6 +95,7 @@ __all__ = [
     "RunState",
     "SeedValue",
     "Setting",
+    "Spent",
     "Step",
     "Study",
     "StudyDifference",

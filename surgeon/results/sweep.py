@@ -36,13 +36,34 @@ class Point(Result):
     other_gains: tuple[Gain, ...] = ()
     """By the other metrics that are drawn."""
     dropped: str | None = None
-    """Why a race went on without it: `beaten` or `thinned out`."""
+    """Why a race went on without it: `beaten`, `thinned out`, or `interpolated`: never computed, but estimated."""
     clean: Metrics | None = None
     """On clean images, where the setting was chosen under other conditions."""
 
     def gain_by(self, metric: str) -> Gain | None:
         own = () if self.gain is None else (self.gain,)
         return next((gain for gain in (*own, *self.other_gains) if gain.metric == metric), None)
+
+
+class Spent(Result):
+    """Seconds of a sweep that went into one kind of work."""
+
+    what: str
+    seconds: float
+
+
+class Interpolation(Result):
+    """How a race found out which value to compute on all images."""
+
+    computed: tuple[float, ...]
+    """The values of which the logits of all others were interpolated."""
+    images: int
+    """On how many images."""
+    checked: tuple[float, ...]
+    """Values that were computed as well, to see whether interpolation can be gone by."""
+    checked_images: int
+    disagreement: float
+    """The largest share of images of which an interpolated prediction was another one than the computed."""
 
 
 class Setting(Result):
@@ -100,6 +121,8 @@ class Sweep(Result):
     metric: str
     higher_is_better: bool
     method: Method
+    interpolation: Interpolation | None = None
+    """What a race went by, where it did not try all values."""
     original: float
     """The value at which the network is what it was before any surgery."""
     second_original: float | None = None
@@ -149,6 +172,8 @@ class Sweep(Result):
     image_forwards: int
     """How often an image went through the network, views not counted."""
     seconds: float
+    spent: tuple[Spent, ...] = ()
+    """Where they went."""
     checkpoint: str | None = None
 
     @property

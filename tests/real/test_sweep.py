@@ -38,3 +38,21 @@ def test_an_alpha_that_does_not_help_is_not_chosen(shared: Path) -> None:
     found = document("sweep", "tf_efficientnet_lite0", "--weights", weights, "--data", data, *options)
     assert found["chosen"] == 0
     assert found["summary"][0].startswith("No alpha beats the original network")
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "cross-entropy"])
+def test_a_race_interpolates_what_a_grid_computes(resnet20: list[str], metric: str) -> None:
+    """On so few images values are estimated on all of them, so that both can be compared value by value."""
+    sweep = ("sweep", *resnet20, "--alpha", "0:0.2:11", "--metric", metric, "--method")
+    race, grid = document(*sweep, "race"), document(*sweep, "grid")
+    assert race["interpolation"]["images"] == int(IMAGES)
+    assert race["interpolation"]["disagreement"] < 0.02
+    assert race["image_forwards"] < 0.45 * grid["image_forwards"]
+    of_grid = {point["value"]: point["metrics"] for point in grid["points"]}
+    for point in race["points"]:
+        computed = of_grid[point["value"]]
+        assert point["metrics"]["accuracy"] == pytest.approx(computed["accuracy"], abs=0.006)
+        assert point["metrics"]["cross_entropy"] == pytest.approx(computed["cross_entropy"], abs=0.01)
+    chosen, best = (of_grid[found["chosen"]] for found in (race, grid))
+    assert chosen["accuracy"] >= best["accuracy"] - (0.005 if metric == "accuracy" else 1)
+    assert chosen["cross_entropy"] <= best["cross_entropy"] + (0.004 if metric == "cross-entropy" else 1)

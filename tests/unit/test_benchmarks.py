@@ -202,8 +202,13 @@ def test_eval_speed(
     monkeypatch.setattr(timm, "create_model", _with_ten_classes(timm.create_model))
     sizes = {"MODEL": "test_resnet", "IMAGES": 8, "WORKERS": 1, "ROUNDS": 1, "IMAGENET": data, "LITE0": weights}
     module = script("eval_speed", monkeypatch, **sizes, SPLIT="test", leave_unless_there=lambda: None)
-    monkeypatch.setattr(module, "in_own_process", lambda name: module.ALTERNATIVES[name]())
-    assert "at least 2.50x" in ran(module, capsys)
+    monkeypatch.setitem(module.CASES, "32 px", module.Case("test_resnet", weights, data, "test", 8))
+    monkeypatch.setattr(module, "RATIOS", {"32 px, 1 thread": lambda: module.of_bare("32 px", torch.get_num_threads())})
+    monkeypatch.setattr("surgeon.cli.host.keep_heap", lambda: None)
+    monkeypatch.setattr(module, "in_own_process", lambda name: (module.ALTERNATIVES | module.RATIOS)[name]())
+    printed = ran(module, capsys)
+    assert "at least 2.50x" in printed
+    assert "shares of the bare network" in printed
 
 
 def _with_ten_classes(create: Callable[..., Any]) -> Callable[..., Any]:

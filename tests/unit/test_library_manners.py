@@ -27,9 +27,11 @@ def state():
     }
 
 before = state()
-import importlib, pkgutil
+import importlib.util, pkgutil
 import surgeon
 for module in pkgutil.walk_packages(surgeon.__path__, "surgeon."):
+    if module.name.startswith("surgeon.layers.triton.") and importlib.util.find_spec("triton") is None:
+        continue
     if not module.name.startswith(("surgeon.__main__", "surgeon.cli", "surgeon.layers.native._kernels")):
         importlib.import_module(module.name)
 """

@@ -85,7 +85,7 @@ def test_going_on_keeps_the_method(model: nn.Module, tmp_path: Path, monkeypatch
         return Journal(tmp_path / "journal.jsonl", {"sweep": 1}, overwrite=False)
 
     first = swept(model, MANY, 2 * A_MINUTE, monkeypatch, journal=journal())
-    assert [record["found"] for record in journal().records if record["phase"] == ESTIMATING] == [
+    assert [record["found"] for record in journal().records() if record["phase"] == ESTIMATING] == [
         {"seconds": 2 * A_MINUTE}
     ]
     again = swept(model, MANY, 0.0, monkeypatch, journal=journal())

@@ -123,6 +123,8 @@ def _one_of(choices: type[E], word: str, option: str) -> E:
 class _Loader:
     """Somebody's batches, numbered."""
 
+    repeatable = False  # it may shuffle
+
     def __init__(
         self, loader: Iterable[Any], read: Callable[[Iterable[Any]], Iterator[Batch]] = as_batches, first: int = 0
     ) -> None:

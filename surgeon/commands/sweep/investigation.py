@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from surgeon.commands.storing import decide
 from surgeon.commands.sweep.confirming import best_of, widened
@@ -15,15 +15,17 @@ from surgeon.core.errors import SurgeonError
 from surgeon.measuring.axes import AlphaAxis, Axis, Pair, Value
 from surgeon.measuring.comparison import gain_of_temperature, gain_over
 from surgeon.measuring.contest import FEWEST_RUNNING, Contest, Measurement
+from surgeon.measuring.keeping import REST
 from surgeon.measuring.own_score import OwnContest, OwnMeasurement, OwnRunner
 from surgeon.measuring.product_axis import SEPARATOR
 from surgeon.measuring.runner import Runner
+from surgeon.measuring.shortcut import can_interpolate, take_shortcut
 from surgeon.measuring.spreading import Samples
 from surgeon.measuring.under import ContestUnder, MeasurementUnder, RunnerUnder
 from surgeon.metrics import Metric, Scores, metrics, summarise
 from surgeon.metrics.pooling import AnyScores
 from surgeon.problems import CLASSIFICATION
-from surgeon.results import Gain, Learned, Learning, Method, Point, Setting, Sweep
+from surgeon.results import Gain, Interpolation, Learned, Learning, Method, Point, Setting, Spent, Sweep
 
 ORIGINAL = "original"
 ESTIMATING, CHOOSING, FITTED, CONFIRMING = "estimating", "choosing", "measuring what was learned", "confirming"
@@ -60,6 +62,7 @@ class Investigation:
         self.values: dict[str, float | Pair] = {_name(axis, value): value for value in values}
         self.settings: dict[str, Value] = dict(self.values)
         self.forwards = 0
+        self.interpolation: Interpolation | None = None
         self.clean: dict[str, dict[str, Scores]] = {}
         """The scores on clean images, by phase, where settings compete under other conditions."""
 
@@ -99,6 +102,7 @@ class Investigation:
             metric=self.question.metric.name,
             higher_is_better=self.question.metric.higher_is_better,
             method=method,
+            interpolation=self.interpolation,
             original=first_original,
             second_original=next(iter(second_original), None),
             points=tuple(self._point(name, contest) for name in self.values),
@@ -125,9 +129,16 @@ class Investigation:
             confirming_images=len(confirmed[ORIGINAL]) if confirmed else 0,
             bad_images=tuple(self.runner.bad),
             image_forwards=self.forwards,
-            seconds=time.perf_counter() - start,
+            seconds=(seconds := time.perf_counter() - start),
+            spent=self._spent(seconds),
             **about,
         )
+
+    def _spent(self, seconds: float) -> tuple[Spent, ...]:
+        """Where the time of the sweep went, as far as it was measured."""
+        known: dict[str, float] = dict(self.runner.spent)
+        known[REST] = max(seconds - sum(known.values()), 0.0)
+        return tuple(Spent(what=what, seconds=seconds) for what, seconds in known.items())
 
     def _method(self) -> Method:
         """A grid where it is cheap. What was found out by the clock is journalled: going on must not change it."""
@@ -152,6 +163,9 @@ class Investigation:
             contest.most_loss = self.question.most_clean_loss
             self.clean[CHOOSING] = contest.clean
         contest.passes = self.runner.axis.passes
+        if method is Method.RACE and can_interpolate(self.runner, list(self.values), choosing):
+            values = {name: cast("float", value) for name, value in self.values.items()}
+            self.interpolation = take_shortcut(contest, self.runner, values, choosing)
         self.runner.hold(CHOOSING, contest, self.settings, self.choosing)
         self.forwards += contest.forwards
         return contest

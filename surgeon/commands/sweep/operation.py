@@ -47,6 +47,8 @@ from surgeon.surgery.temperature import set_temperature, temperature_of
 
 PICTURE, JOURNAL, CHECKPOINT = "curves.png", "journal.jsonl", "checkpoint"
 ORDER_SEED = 0
+RACE_VERSION = 2
+"""Another one than a journal's means that its race tried other values."""
 FEW_TO_ESTIMATE = 64
 """Statistics of fewer images are noisy."""
 
@@ -215,6 +217,7 @@ def _open_journal(
         "second axis": None if request.second is None else [request.second.axis, _written(request.second.values)],
         "metric": request.metric,
         "method": request.method,
+        **({} if request.method is Method.GRID else {"race": RACE_VERSION}),
         "learning": request.learn,
         "preprocessing": task.preprocessing.model_dump(mode="json"),
         "views": [request.inference.tta, request.inference.merge],

@@ -1,8 +1,8 @@
 /* Moments of rows: a channel's positions are contiguous, (N, C, positions).
  *
  * Everything is read block by block: for the mean of the first part of a block, and then for the deviations from that,
- * whose own mean corrects it. The part is large enough that squares do not cancel, whatever is in it. Sums are float32
- * within a block, in many parts, and float64 across blocks.
+ * whose own mean corrects it; once more where that is far from the first. Sums are float32 within a block, in many parts,
+ * and float64 across blocks.
  */
 #ifndef SURGEON_ROWS_H
 #define SURGEON_ROWS_H
@@ -71,9 +71,14 @@ INLINE Moments block_of_rows(const float *x, Size rows, Size stride, Size n, flo
   const double count = (double)(rows * n);
   double sum = 0.0, residual = 0.0, squares = 0.0;
   for (Size r = 0; r < rows; r++) sum += sum_of(x + r * stride, part, shift);
-  const float about = (float)(shift + sum / (double)(rows * part));
-  for (Size r = 0; r < rows; r++) add_deviations(x + r * stride, n, about, &residual, &squares);
-  residual /= count;
+  float about = (float)(shift + sum / (double)(rows * part));
+  for (int again = 0; again < 2; again++) {
+    residual = squares = 0.0;
+    for (Size r = 0; r < rows; r++) add_deviations(x + r * stride, n, about, &residual, &squares);
+    residual /= count;
+    if (again || 2 * count * residual * residual <= squares) break; /* else that part was unlike the rest */
+    about = (float)(about + residual);
+  }
   return (Moments){((double)about - shift) + residual, squares - count * residual * residual, count};
 }
 
