@@ -57,7 +57,7 @@ def interpolation_text(known: Interpolation, axis: str) -> str:
     computed, checked = (", ".join(f"{value:g}" for value in values) for values in (known.computed, known.checked))
     return (
         f"Interpolated between {axis} {computed} on the first {known.images:,} images; where that was checked "
-        f"({checked}, and the chosen value), at most {known.disagreement:.1%} of the predictions differed."
+        f"({checked}), at most {known.disagreement:.1%} of the predictions differed."
     )
 
 
