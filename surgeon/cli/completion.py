@@ -10,6 +10,7 @@ from surgeon.commands.listing import REGISTRIES, sweepable
 from surgeon.core.errors import PluginWarning
 
 _TARGETS = ("timm", "onnx", "torch-export")
+_ENGINES = ("torch", "onnxruntime")
 
 
 def _registered(kind: str) -> Callable[[str], list[str]]:
@@ -43,6 +44,10 @@ def recipes(incomplete: str) -> list[str]:
 
 def targets(incomplete: str) -> list[str]:
     return _starting_with(incomplete, _TARGETS)
+
+
+def engines(incomplete: str) -> list[str]:
+    return _starting_with(incomplete, _ENGINES)
 
 
 def data(incomplete: str) -> list[str]:

@@ -10,12 +10,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli import columns, options, output
+from surgeon.cli import columns, completion, options, output
 from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_report
 from surgeon.cli.groups import InferenceImages, Opening
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
-from surgeon.report.wording import arrow, figure, gain_text, headed, label
+from surgeon.report.wording import arrow, engine_text, figure, gain_text, headed, label
 
 KEPT = "What to store"
 
@@ -52,6 +52,16 @@ def evaluate(
     ] = None,
     mix_logits: options.MixLogits = False,
     under: options.Under = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="E",
+            help="torch or onnxruntime, which is faster for some networks on a CPU and is compared with torch.",
+            rich_help_panel=options.COMPUTING,
+            autocompletion=completion.engines,
+        ),
+    ] = "torch",
     save_logits: Annotated[
         Path | None,
         typer.Option(
@@ -117,8 +127,13 @@ def evaluate(
         )
     with loading():
         from surgeon.commands.evaluate import run_evaluation
+        from surgeon.commands.export.in_onnxruntime import check_request
+        from surgeon.core.devices import Engine
         from surgeon.surgery.branches import taking_branch
+    computed_by = output.one_of(Engine, engine, "--engine")
     request = images.request(data, tta, merge)
+    if computed_by is Engine.ONNXRUNTIME:
+        check_request(request)
     if folder is not None:
         check_destination(folder, overwrite)
     loaded = opening.open(model)
@@ -133,6 +148,7 @@ def evaluate(
             with_temperature=temperature,
             force=force,
             under=under or (),
+            engine=computed_by,
         )
     return Answer(result, partial(_describe, result, request.precision != result.precision, folder))
 
@@ -148,7 +164,12 @@ def _describe(result: Evaluation, other_precision: bool, folder: Path | None) ->
 def tell(result: Evaluation) -> None:
     """What was measured."""
     views = f"{result.views} per image ({result.tta})" if result.tta else ""
-    facts = [("rewrites", result.rewrites), ("predicts by", result.prediction_by), ("views", views)]
+    facts = [
+        ("rewrites", result.rewrites),
+        ("predicts by", result.prediction_by),
+        ("views", views),
+        ("engine", engine_text(result)),
+    ]
     if result.masks is not None:
         from surgeon.report.masks import size_text, void_text
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from surgeon import checkpoint
+from surgeon.commands.export.in_onnxruntime import InOnnxruntime, in_onnxruntime
 from surgeon.commands.robustness.figures import CLEAN, Column, condition_figures
 from surgeon.commands.storing import Decision, decide
 from surgeon.commands.visible import thumbnails
 from surgeon.conditions.base import ask
+from surgeon.core.devices import Engine
 from surgeon.core.errors import ExitCode, SurgeonError
 from surgeon.core.processes import Processes
 from surgeon.core.progress import Progress
@@ -55,14 +57,18 @@ def run_evaluation(
     force: bool = False,
     images: ImageSet | None = None,
     under: Sequence[str] = (),
+    engine: Engine = Engine.TORCH,
 ) -> Evaluation:
     """Evaluate a network on a data set; with several views, also on one for comparison.
 
     A report is written to the folder `output`, and `with_temperature` a checkpoint beside it, which has the fitted
     one if its gain is beyond noise. It is fitted on the images that settings are chosen on, which the figures are of;
     where half of the images were held back from that, the gain is measured on those. With `save_features`, the file of
-    the logits also has what the head of the network sees of each image, in one view.
+    the logits also has what the head of the network sees of each image, in one view. Another `engine` computes the
+    predictions; conditions that ask the network themselves have torch's.
     """
+    if engine is Engine.ONNXRUNTIME:
+        request = replace(request, device="cpu")
     processes = Processes.launched()
     warnings: tuple[str, ...] = ()
     held_back: ImageSet | None = None
@@ -70,13 +76,15 @@ def run_evaluation(
         choosing = images_to_choose_on(request)
         images, warnings, held_back = choosing.images, choosing.warnings, choosing.held_back
     prepared = prepare(loaded, request, images)
+    predicting = in_onnxruntime(prepared) if engine is Engine.ONNXRUNTIME else prepared.model
     # Each image is decoded once for both.
-    networks = {AS_ASKED: prepared} | ({ONE_VIEW: prepared.with_one_view()} if prepared.views else {})
+    with_engine = replace(prepared, model=predicting)
+    networks = {AS_ASKED: with_engine} | ({ONE_VIEW: with_engine.with_one_view()} if prepared.views else {})
     asked = [one for one in ask(under) if one.name != CLEAN]
     maker = ConditionMaker()
     conditions = {
         one.name: replace(
-            prepared.variant,
+            with_engine.variant,
             condition=maker.make(one, prepared.preprocessing, prepared.model, prepared.outputs),
         )
         for one in asked
@@ -109,7 +117,7 @@ def run_evaluation(
             temperature_gain = gain_of_temperature(scores)
         else:
             others = measure(
-                {AS_ASKED: prepared.variant},
+                {AS_ASKED: with_engine.variant},
                 prepared.batches(held_back),
                 prepared.problem.keep,
                 processes=processes,
@@ -128,6 +136,8 @@ def run_evaluation(
         preprocessing=prepared.preprocessing,
         device=str(prepared.device),
         precision=prepared.precision,
+        engine=engine,
+        engine_difference=predicting.difference if isinstance(predicting, InOnnxruntime) else None,
         tta=request.tta,
         views=prepared.view_count,
         against_one_view=_against_one_view(measured) if prepared.views else None,

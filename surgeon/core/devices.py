@@ -19,6 +19,13 @@ class Precision(StrEnum):
     FLOAT16 = "float16"
 
 
+class Engine(StrEnum):
+    """What computes the network."""
+
+    TORCH = "torch"
+    ONNXRUNTIME = "onnxruntime"
+
+
 def pick_device(name: str | None = None) -> torch.device:
     """The named device, or the fastest that is there."""
     available = ["cpu"]

@@ -61,13 +61,20 @@ def read_bounded(path: Path, kind: str, most_bytes: int) -> bytes:
 
 
 def bounded_lines(path: Path, kind: str, most_bytes: int) -> Iterator[bytes]:
-    """The same line by line, with the ends of lines: for what is too long to be in memory at once."""
+    """Line by line, with the ends of lines: for what is too long to be in memory at once.
+
+    Args:
+        path: The file.
+        kind: What it is called in messages, e.g. `journal`.
+        most_bytes: How long a line may be.
+    """
     check_ordinary(path, kind)
     try:
-        if path.stat().st_size > most_bytes:
-            raise SurgeonError(f"The {kind} {str(path)!r} is too large: it has more than {most_bytes:,} bytes.")
         with path.open("rb") as file:
-            yield from file
+            while line := file.readline(most_bytes + 1):
+                if len(line) > most_bytes:
+                    raise SurgeonError(f"The {kind} {str(path)!r} has a line of more than {most_bytes:,} bytes.")
+                yield line
     except OSError as error:
         raise SurgeonError(
             f"The {kind} {str(path)!r} cannot be read: {error.strerror}.", "Check the path and its permissions."

@@ -38,7 +38,7 @@ class UnreadableImageError(SurgeonError):
     def __init__(self, identity: str, reason: str, medium: Medium = Medium.IMAGE) -> None:
         super().__init__(
             f"The {medium.noun} {identity} cannot be read: {reason}.",
-            "Repair or remove it, or pass --skip-bad to skip them.",
+            "Repair or remove it, or pass --skip-bad to skip it.",
         )
         self.identity = identity
 

@@ -48,7 +48,7 @@ class BadMaskError(SurgeonError):
     def __init__(self, identity: str, reason: str, hint: str = "") -> None:
         self.identity = identity
         super().__init__(
-            f"The mask of the image {identity} {reason}.", hint or "Repair it, or pass --skip-bad to skip them."
+            f"The mask of the image {identity} {reason}.", hint or "Repair it, or pass --skip-bad to skip it."
         )
 
 

@@ -50,8 +50,8 @@ def images_to_choose_on(request: InferenceRequest, *, confirm: bool = False, res
             test,
             True,
             (
-                f"{test.name!r} has no validation images: settings are chosen on half of its test images, and "
-                f"the other half is held out.",
+                f"{test.name!r} has no validation images: settings are chosen on half of its test images, and the "
+                "other half is held out.",
             ),
         )
     if (train := open_split(replace(request, limit=None), TRAIN)) is not None:
@@ -61,9 +61,8 @@ def images_to_choose_on(request: InferenceRequest, *, confirm: bool = False, res
             few,
             confirm,
             (
-                f"{train.name!r} has no validation images: settings are chosen on a tenth of its training "
-                f"images, the one that `surgeon finetune` holds back. If the network was trained on them, the "
-                f"choice means nothing.",
+                f"{train.name!r} has no validation images: settings are chosen on a tenth of its training images, the "
+                "one that `surgeon finetune` holds back. If the network was trained on them, the choice means nothing.",
             ),
         )
     images = open_images(request)
@@ -71,9 +70,8 @@ def images_to_choose_on(request: InferenceRequest, *, confirm: bool = False, res
         images,
         True,
         (
-            f"{images.name!r} has no splits: settings are chosen on half of its images, and the other half is "
-            f"held out. If the "
-            "network was trained on them, their figures mean nothing.",
+            f"{images.name!r} has no splits: settings are chosen on half of its images, and the other half is held "
+            "out. If the network was trained on them, their figures mean nothing.",
         ),
     )
 

@@ -89,7 +89,7 @@ class Agreement:
 
     @property
     def good(self) -> bool:
-        """Whether what is interpolated can be gone by."""
+        """Whether interpolated predictions can be trusted."""
         return self.disagreement <= MOST_DISAGREEMENT and self.error <= MOST_ERROR
 
     @classmethod

@@ -21,7 +21,7 @@ from surgeon.core.errors import ExitCode, Interrupted, SurgeonError, listing
 from surgeon.core.reading import bounded_lines
 
 VERSION = 1
-MOST_BYTES = 1 << 31
+MOST_BYTES_PER_LINE = 1 << 31
 AFRESH = "Choose another folder with -o, or pass --overwrite to start over."
 
 
@@ -52,10 +52,10 @@ class Journal:
         """What is written down, one after the other; it is read from the file, for scores of many images are large."""
         if not self.is_begun:
             return
-        for line in islice(bounded_lines(self.path, "journal", MOST_BYTES), 1, self._lines):
+        for line in islice(bounded_lines(self.path, "journal", MOST_BYTES_PER_LINE), 1, self._lines):
             record = _parsed(line)
             if record is None:
-                raise SurgeonError(f"{self.path} has been changed by somebody else.", AFRESH)
+                raise SurgeonError(f"{self.path} was changed by another program.", AFRESH)
             yield record
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -85,7 +85,7 @@ class Journal:
             os.truncate(self.path, self._size)
 
     def _read(self, header: Mapping[str, Any]) -> None:
-        for line in bounded_lines(self.path, "journal", MOST_BYTES):
+        for line in bounded_lines(self.path, "journal", MOST_BYTES_PER_LINE):
             record = _parsed(line)
             if record is None:
                 is_last = self._size + len(line) == self.path.stat().st_size

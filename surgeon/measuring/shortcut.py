@@ -2,8 +2,8 @@
 
 The nodes are computed on the first images, which gives estimates of all values there. Among those that cannot be told
 from the best, a parabola through their figures picks one challenger. It is computed on all images, as is the original;
-only what was computed can be chosen. Where interpolated and computed predictions disagree, nothing is gone by, and
-the ordinary race is run.
+only what was computed can be chosen. Where interpolated and computed predictions disagree,
+the ordinary race is run instead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def estimated_batches(batches: int, batch_size: int) -> int:
 def take_shortcut(
     contest: Contest, runner: Runner, values: Mapping[str, float], samples: Samples
 ) -> Interpolation | None:
-    """Estimate all values, and leave the contest to the original and one challenger; None if estimates are no good."""
+    """Estimate all values, and leave the contest to the original and one challenger; None if they cannot be trusted."""
     original = contest.original
     nodes, checks = nodes_and_checks(list(values.values()), values[original])
     end = estimated_batches(len(samples), samples.batch_size)
@@ -73,7 +73,7 @@ def take_shortcut(
     return Interpolation(
         computed=nodes,
         images=len(estimates[original]),
-        checked=checks,
+        checked=tuple(sorted({*checks, *({values[challenger]} - set(nodes))})),
         checked_images=len(checked[to_check[0]]),
         disagreement=max(one.disagreement for one in found),
     )

@@ -157,10 +157,12 @@ class Scores:
         if type(other) is not type(self) and not len(self):
             return type(other)().absorb(other)
         self._check_mergeable(other)
+        indices = other._indices()
+        if not len(indices):
+            return self
         if not len(self._images):
             self._images = np.zeros(0, other._images.dtype)
         self.classes = self.classes or other.classes
-        indices = other._indices()
         self._grow(indices)
         self._images[indices - self._first] = other._rows(indices)
         self._sums += other._sums

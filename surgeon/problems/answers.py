@@ -20,7 +20,7 @@ def check_logits(logits: Any, images: int) -> None:
         shape = "x".join(map(str, logits.shape)) or "of a single number"
         raise SurgeonError(
             f"For {count(images, 'image')} the network returns {type_of(logits)} of the shape {shape}, not one "
-            f"row of logits per image.",
+            "row of logits per image.",
             "Wrap it in a module that gives images x classes.",
         )
 

@@ -125,7 +125,7 @@ def main_output(answer: Any, images: int) -> Tensor:
         shape = "x".join(map(str, found.shape)) or "of a single number"
         raise SurgeonError(
             f"For {count(images, 'image')} the network returns the shape {shape}, not scores of every class for "
-            f"each pixel.",
+            "each pixel.",
             "Is it a network that classifies? " + WHOLE_ANSWER,
         )
     return found

@@ -207,6 +207,7 @@ def facts_of(result: Evaluation) -> list[tuple[str, Any]]:
         ("preprocessing", wording.preprocessing_text(result.preprocessing)),
         ("test-time augmentation", result.tta and f"{result.tta}, {result.views} views per image"),
         ("device", f"{result.device}, {result.precision}"),
+        ("engine", wording.engine_text(result)),
         ("time", f"{result.seconds:,.1f} s, {result.images_per_second:,.0f} images/s"),
         ("logits", result.logits_file),
         ("checkpoint with the temperature", result.checkpoint),

@@ -13,7 +13,7 @@ from surgeon.core.presentation import MISSING, NOT_FINITE, Presentation
 
 if TYPE_CHECKING:
     from surgeon.models.origin import Preprocessing
-    from surgeon.results import FineTuning, Gain, Interpolation, Spent
+    from surgeon.results import Evaluation, FineTuning, Gain, Interpolation, Spent
     from surgeon.surgery.shift import Shift
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "arrow",
     "class_name",
     "difference",
+    "engine_text",
     "figure",
     "gain_text",
     "gained",
@@ -57,7 +58,7 @@ def interpolation_text(known: Interpolation, axis: str) -> str:
     computed, checked = (", ".join(f"{value:g}" for value in values) for values in (known.computed, known.checked))
     return (
         f"Interpolated between {axis} {computed} on the first {known.images:,} images; where that was checked "
-        f"({checked}, and the chosen value), at most {known.disagreement:.1%} of the predictions differed."
+        f"({checked}), at most {known.disagreement:.1%} of the predictions differed."
     )
 
 
@@ -222,3 +223,12 @@ def verdict(gain: Gain) -> str:
     if gain.within_noise:
         return "not significant"
     return "better" if gain.better else "worse"
+
+
+def engine_text(result: Evaluation) -> str:
+    """What computed the predictions, unless it was torch, and how far it was from that."""
+    if result.engine == "torch":
+        return ""
+    if result.engine_difference is None:  # another process had the batches
+        return str(result.engine)
+    return f"{result.engine}, logits of the first batch within {result.engine_difference:.1e} of torch's"

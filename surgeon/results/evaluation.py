@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from surgeon.core.devices import Precision
+from surgeon.core.devices import Engine, Precision
 from surgeon.metrics import Metrics
 from surgeon.models.origin import Preprocessing
 from surgeon.results.base import Gain, Result
@@ -123,6 +123,10 @@ class Evaluation(Result):
     preprocessing: Preprocessing
     device: str
     precision: Precision
+    engine: Engine = Engine.TORCH
+    """What computed the predictions."""
+    engine_difference: float | None = None
+    """The largest difference of its logits from torch's on the first batch, where it is another."""
     tta: str | None
     views: int
     against_one_view: AgainstOneView | None

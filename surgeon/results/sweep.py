@@ -60,8 +60,9 @@ class Interpolation(Result):
     images: int
     """On how many images."""
     checked: tuple[float, ...]
-    """Values that were computed as well, to see whether interpolation can be gone by."""
+    """Other values that were computed, to see whether interpolation can be trusted: also the most promising one."""
     checked_images: int
+    """On how many images at least."""
     disagreement: float
     """The largest share of images of which an interpolated prediction was another one than the computed."""
 

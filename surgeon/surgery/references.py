@@ -97,7 +97,7 @@ def refusing_replaced_layers(model: nn.Module, layers: Mapping[str, SurgicalNorm
             if (name := holders.get(id(tensor))) is not None:
                 raise SurgeonError(
                     f"The network calls the original of the rewritten layer {name!r}, which is not among its "
-                    f"submodules or their attributes.",
+                    "submodules or their attributes.",
                     "Let its forward call the registered layer by name, or leave it out with --layers (layers=…).",
                 )
 

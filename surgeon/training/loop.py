@@ -135,7 +135,7 @@ class Trainer:
         if named := [what for what, is_there in found.items() if is_there]:
             raise SurgeonError(
                 f"rounding_seed cannot go with {listing(named)}: they depend on an image's position in its "
-                f"batch, so more than rounding would change."
+                "batch, so more than rounding would change."
             )
 
     def _take_step(self, network: nn.Module, batch: TrainingBatch) -> tuple[float, list[Outcome]]:

@@ -151,7 +151,7 @@ def changed(**options: object) -> tuple[object, ...]:
 def test_another_sweep_is_not_mixed_in(options: dict[str, object], named: str, finished: Path) -> None:
     before = contents(finished)
     said = refusal(*changed(**options), "-o", finished)
-    assert f"other settings: {named}" in said
+    assert f"other settings: {named}. Choose" in said
     assert contents(finished) == before
 
 
@@ -162,7 +162,7 @@ def test_another_network_is_not_mixed_in(finished: Path, tmp_path: Path) -> None
     surgeon.save(model, tmp_path / "other")
     before = contents(finished)
     said = refusal(*(tmp_path / "other" if part == "digits-resnet8" else part for part in SHORT), "-o", finished)
-    assert "other settings: model" in said
+    assert "other settings: model. Choose" in said
     assert contents(finished) == before
 
 

@@ -183,6 +183,7 @@ def test_what_is_told_of_the_chosen_value_was_computed_on_all_images() -> None:
             assert point.metrics.images == race.interpolation.images < IMAGES
         assert (point.dropped == "thinned out") <= (point.value in race.interpolation.computed)
     assert {point.value for point in race.points if point.dropped is None} == {0.0, race.chosen}
+    assert set(race.interpolation.checked) == {0.2, 0.75, race.chosen}
     assert "0, 0.5, 1 on the first 640 images" in interpolation_text(race.interpolation, "alpha")
     assert {one.what for one in race.spent} == {"waiting for images", "predicting", "scoring", "other"}
     assert sum(one.seconds for one in race.spent) == pytest.approx(race.seconds)

@@ -152,6 +152,17 @@ def test_a_file_of_one_line_that_is_no_journal_is_refused_and_kept(tmp_path: Pat
     assert path.read_text() == text
 
 
+def test_only_the_length_of_a_line_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are read one at a time. A sweep must be able to go on from whatever it has written."""
+    longest = max(map(len, path.read_bytes().splitlines(keepends=True)))
+    assert path.stat().st_size > 2 * longest
+    monkeypatch.setattr("surgeon.measuring.journal.MOST_BYTES_PER_LINE", longest)
+    assert list(opened(path).records()) == RECORDS
+    monkeypatch.setattr("surgeon.measuring.journal.MOST_BYTES_PER_LINE", longest - 1)
+    with pytest.raises(SurgeonError, match=f"has a line of more than {longest - 1} bytes"):
+        opened(path)
+
+
 def test_a_journal_of_another_version_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("surgeon.measuring.journal.VERSION", VERSION + 1)
     with pytest.raises(SurgeonError, match="is not a journal that this surgeon can continue"):
@@ -174,7 +185,7 @@ def test_a_journal_of_another_version_is_refused(path: Path, monkeypatch: pytest
 )
 def test_another_sweep_is_refused_by_the_name_of_what_differs(path: Path, changes: dict[str, Any], named: str) -> None:
     before = path.read_bytes()
-    with pytest.raises(SurgeonError, match=f"other settings: {named}") as caught:
+    with pytest.raises(SurgeonError, match=rf"other settings: {named}\. Choose") as caught:
         opened(path, **changes)
     assert caught.value.exit_code == ExitCode.USAGE
     assert str(path.parent) in caught.value.message

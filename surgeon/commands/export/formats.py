@@ -27,10 +27,11 @@ class Format:
     write: Callable[[ExportedProgram, Path, str], None]
     open: Callable[[Path], Callable[[Tensor], Any]]
 
-    def check_installed(self) -> None:
-        """Say what has to be installed first, if anything."""
+    def check_installed(self, purpose: str = "") -> None:
+        """Say what has to be installed first, if anything, for writing such files or for another purpose."""
         missing = [name for name in self.needs if importlib.util.find_spec(name) is None]
         if missing:
             raise SurgeonError(
-                f"Writing {self.suffix} files needs {listing(missing)}.", f"Run: pip install {' '.join(missing)}"
+                f"{purpose or f'Writing {self.suffix} files'} needs {listing(missing)}.",
+                f"Run: pip install {' '.join(missing)}",
             )

@@ -37,7 +37,9 @@ def write(program: ExportedProgram, path: Path, description: str) -> None:
 def run(path: Path) -> Callable[[Tensor], Any]:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda images: [torch.from_numpy(output) for output in session.run(None, {INPUT: images.numpy()})]
 
 

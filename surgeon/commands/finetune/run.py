@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from surgeon import checkpoint
+from surgeon.commands.finetune.accelerating import accelerator_for
 from surgeon.commands.finetune.batch import batch_for, check_division
 from surgeon.commands.finetune.request import (
     CHECKPOINT,
@@ -224,7 +224,7 @@ class Run:
             optimizer=optimizer,
             schedule=Schedule(optimizer, recipe, self.feed.steps_per_epoch * recipe.epochs),
             rates=Rates(optimizer, network.head_parameters(model)),
-            accelerator=_accelerator(self.device, self.precision, self.request, self._leaves_parameters_out),
+            accelerator=accelerator_for(self.device, self.precision, self.request, self._leaves_parameters_out),
             processes=self.processes,
             recipe=recipe,
             feed=self.feed,
@@ -339,23 +339,3 @@ def _average_of(model: nn.Module, recipe: Recipe) -> Any:
     from timm.utils.model_ema import ModelEmaV3
 
     return ModelEmaV3(model, decay=recipe.ema, use_warmup=True)
-
-
-def _accelerator(device: torch.device, precision: Precision, request: FinetuneRequest, leaves_out: bool) -> Any:
-    from accelerate import Accelerator
-    from accelerate.utils import DistributedDataParallelKwargs
-
-    short = {Precision.FLOAT32: "no", Precision.BFLOAT16: "bf16", Precision.FLOAT16: "fp16"}[precision]
-    return Accelerator(
-        cpu=device.type == "cpu",
-        mixed_precision=short,
-        log_with=request.track,
-        project_dir=str(request.output),
-        kwargs_handlers=[
-            DistributedDataParallelKwargs(
-                # Every process keeps the statistics of its own images; they are averaged at the end of an epoch.
-                broadcast_buffers=False,
-                find_unused_parameters=leaves_out,
-            )
-        ],
-    )

@@ -85,7 +85,7 @@ def warnings_about(
     if possible > 1 and classes < max(FEW_CLASSES * possible, ONE_CLASS):
         yield (
             f"These images seem to show about {max(round(classes), 1)} of the {change.outputs:,} classes. "
-            f"Statistics of few classes do not fit the task: use a representative sample."
+            "Statistics of few classes do not fit the task: use a representative sample."
         )
     if change.after.effective_classes < change.before.effective_classes / 2:
         yield "The recalibrated network predicts far fewer classes than the original: it may have collapsed."
@@ -96,6 +96,6 @@ def warnings_about(
             after = f"after {count(entropy.epochs, 'epoch')}" if entropy.epochs else "before the first epoch was over"
             yield (
                 f"Entropy minimisation was stopped {after}: predictions began to collapse onto few classes. The "
-                f"network from before that is kept."
+                "network from before that is kept."
             )
         yield from entropy.notes

@@ -82,6 +82,15 @@ def test_an_image_that_is_void_everywhere_changes_nothing() -> None:
         assert with_it.value(name) == pytest.approx(without.value(name), abs=1e-12)
 
 
+def test_parts_without_images_change_nothing() -> None:
+    logits, masks = predictions()
+    scores = MaskScores()
+    scores.update(logits[:0], masks[:0], [])
+    assert scores.absorb(MaskScores()) is scores
+    scores.update(logits, masks, range(len(masks)))
+    assert scores.merge(MaskScores()).to_bytes() == MaskScores().merge(scores).to_bytes() == scores.to_bytes()
+
+
 def test_nothing_but_void_has_no_figures() -> None:
     scores = scored(torch.randn(2, 3, 4, 4), torch.full((2, 4, 4), VOID))
     with pytest.raises(SurgeonError, match="All pixels of 2 images are void"):
@@ -137,13 +146,19 @@ def test_memory_does_not_grow_with_the_number_of_pixels() -> None:
 
 def test_large_images_have_the_temperature_of_a_grid_of_their_pixels() -> None:
     generator = torch.Generator().manual_seed(3)
-    side = 66  # just more pixels than are taken
-    masks = torch.randint(0, 3, (2, side, side), generator=generator)
-    logits = 3 * torch.randn(2, 3, side, side, generator=generator)
+    masks = torch.randint(0, 3, (2, 96, 96), generator=generator)
+    logits = 3 * torch.randn(2, 3, 96, 96, generator=generator)
     logits += 4 * torch.nn.functional.one_hot(masks, 3).permute(0, 3, 1, 2)
     record = summarise(scored(logits, masks))
-    exact = MASK_METRICS["scaled-cross-entropy"](logits.numpy(), masks.numpy(), VOID)
-    assert record.scaled_cross_entropy == pytest.approx(exact, abs=1e-2)
+
+    def losses(temperature: float) -> Tensor:
+        return torch.nn.functional.cross_entropy(logits.double() / temperature, masks, reduction="none").flatten(1)
+
+    whole = losses(1)
+    changes = [losses(each) - whole for each in np.geomspace(2.0, 2.6, 80)]
+    for step, near in ((3, 1e-5), (1, 1e-2)):  # the formula on the grid, and on all pixels
+        best = min(change[:, ::step].mean().item() for change in changes)
+        assert record.scaled_cross_entropy == pytest.approx(whole.mean().item() + best, abs=near)
     assert record.scaled_cross_entropy < record.cross_entropy
 
 

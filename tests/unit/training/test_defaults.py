@@ -135,7 +135,7 @@ def test_epochs_are_a_multiple_of_the_snapshots(snapshots: int) -> None:
 
 
 def test_what_does_not_go_with_a_decision_is_refused() -> None:
-    with pytest.raises(SurgeonError, match="by default: unmixed_epochs=500 is more than epochs="):
+    with pytest.raises(SurgeonError, match="the default settings: unmixed_epochs=500 is more than epochs="):
         settle(Recipe(unmixed_epochs=500), TRANSFER)
 
 
