@@ -256,8 +256,9 @@ def test_from_python_where_memory_of_the_first_run_decides_how_many_there_are_at
 
 
 @pytest.mark.long
-def test_ray_finishes_the_task_of_a_killed_worker(started: Callable[..., Any]) -> None:
+def test_ray_finishes_the_task_of_a_killed_worker(started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # its default of 15 gets no processor time on a busy machine
     file = write(recipe={**TINY["recipe"], "epochs": 1500, "validate_every": 1500}, seeds=2)
     study = started("study", file, "-o", "out", "--ray", "local")
     wait_for(lambda: is_training("out", "plain-0"))
