@@ -12,11 +12,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from surgeon.measuring.contest import Contest
-from surgeon.metrics import metrics
-from surgeon.results import Method
+from surgeon.measuring.shortcut import SHARE
 
-BATCH = 64
 BYTES_OF_INDEX, BYTES_OF_SCORES, BYTES_OF_JOURNAL = 113, 48, 29
 
 
@@ -72,22 +69,19 @@ def training_hours(images: int, epochs: int, machine: Machine, parts: Parts) -> 
     return (decoding + learning if machine.shared else max(decoding, learning)) / 3600
 
 
-def passes_of_race(values: int, images: int) -> float:
-    """At most, over all values of a race, for an image."""
-    names = [str(number) for number in range(values)]
-    batches = -(-images // BATCH)
-    return Contest(names, "0", metrics["accuracy"], Method.RACE, batches, BATCH).planned / batches
+RACE = 3 * SHARE + (2 - SHARE)
+"""Passes of an image in a race over ten or more alphas from 0 on: three values on the first share of the images, then
+the original on the rest, and the challenger on all."""
 
 
 def table(arguments: argparse.Namespace, machines: Sequence[Machine]) -> list[str]:
     images, training, values = arguments.images, arguments.training_images, arguments.values
     parts = Parts(arguments.decode, arguments.decode_training, arguments.score)
     runs, epochs = arguments.runs, arguments.epochs
-    race = passes_of_race(values, images)
     rows = {
         f"evaluation, {images:,} images": lambda machine: measuring_hours(images, 1, machine, parts),
         f"sweep of {values} values, grid": lambda machine: measuring_hours(images, values, machine, parts),
-        f"the same, race ({race:.1f} passes)": lambda machine: measuring_hours(images, race, machine, parts),
+        f"the same over alpha, race ({RACE:.1f} passes)": lambda machine: measuring_hours(images, RACE, machine, parts),
         f"study, {runs} runs of {epochs} epochs, {training:,} images": lambda machine: (
             runs * training_hours(training, epochs, machine, parts)
         ),

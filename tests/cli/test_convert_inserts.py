@@ -83,7 +83,7 @@ def test_what_is_there_stays_when_converted_again(here: Path) -> None:
     assert [len(plan.operations), len(plan.insertions)] == [19, 10]
     done("verify", "two")
     assert "already" in refusal("convert", "two", "--insert", "selfnorm", "-o", "three")
-    assert "one moex unit" in refusal("convert", "two", "--insert", "moex", "-o", "three")
+    assert "takes only one" in refusal("convert", "two", "--insert", "moex", "-o", "three")
 
 
 def test_dry_run(here: Path) -> None:

@@ -27,7 +27,7 @@ UNDER = ("--under", "gaussian-noise", "--under", "contrast:severity=3")
 
 
 def without_times(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if key != "seconds"}
+    return {key: value for key, value in record.items() if key not in {"seconds", "spent"}}
 
 
 def test_figures_are_those_of_the_formula() -> None:

@@ -27,9 +27,9 @@ FILES = {"result.json", "curves.png", "report.html", "journal.jsonl"}
 
 
 def without_times(record: Any) -> Any:
-    """A result but for how long it took, everywhere in it."""
+    """A result but for how long it took, and for what, everywhere in it."""
     if isinstance(record, dict):
-        return {name: without_times(value) for name, value in record.items() if name != "seconds"}
+        return {name: without_times(value) for name, value in record.items() if name not in {"seconds", "spent"}}
     return [without_times(value) for value in record] if isinstance(record, list) else record
 
 

@@ -55,5 +55,5 @@ def test_a_head_that_is_not_called_is_told() -> None:
         def forward(self, given: Any) -> Any:
             return nn.functional.linear(given, self.head.weight)
 
-    with pytest.raises(SurgeonError, match="cannot be told"):
+    with pytest.raises(SurgeonError, match="cannot be captured"):
         HeadInputs(Own(), [Own().head])(torch.randn(2, 4))

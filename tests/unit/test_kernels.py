@@ -185,9 +185,13 @@ def compiled(folder: Path, flags: list[str]) -> Path:
 
 
 def runtime_of_sanitizer() -> str:
-    """What has to be loaded before Python."""
-    found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    return found if os.path.isabs(found) else pytest.skip("gcc's libasan is not installed")
+    """What has to be loaded before Python: with C++'s, without which torch's exceptions end the process."""
+    names = ("libasan.so", "libstdc++.so")
+    found = [
+        subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+        for name in names
+    ]
+    return " ".join(found) if all(map(os.path.isabs, found)) else pytest.skip("gcc's libasan is not installed")
 
 
 def sanitized(folder: Path, flags: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:

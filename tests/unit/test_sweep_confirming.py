@@ -122,7 +122,7 @@ class Runner:
     """Gives scores that were made up instead of a network's."""
 
     def __init__(self, scores: dict[str, Scores]) -> None:
-        self.axis, self.scores, self.bad = Axis(), scores, {}
+        self.axis, self.scores, self.bad, self.spent = Axis(), scores, {}, {}
         self.inference = InferenceSettings(torch.device("cpu"))
 
     def hold(self, _: str, contest: Measurement, *__: object) -> None:
