@@ -4,6 +4,8 @@
  * before, so that they do not cancel: first about the mean of a few rows, and whenever the rows that are done have
  * grown fourfold, about their mean. Eight rows are added up at a time, since the sums are in memory, and in blocks, which
  * round less than one long sum does. A row is `stride` floats long, of which the functions see the first `channels`.
+ *
+ * Eight rows side by side are more streams than processors fetch ahead of by themselves: the loops ask for what comes next.
  */
 #ifndef SURGEON_COLUMNS_H
 #define SURGEON_COLUMNS_H
@@ -12,6 +14,15 @@
 
 enum { FIRST_ROWS = 8, BLOCK_ROWS = 128 };
 enum { NEAR_CACHE = 98304, LINE = 16 }; /* floats; 384 KiB, 64 bytes */
+enum { READ_AHEAD = 4096, WRITE_AHEAD = 2048 }; /* floats */
+
+/* Fetches memory that is needed soon, to read (0) or to write (1) it. Past its end nothing happens: processors ignore such
+ * hints. */
+#define FETCH(from, floats, write) \
+  for (Size ahead = 0; ahead < (floats); ahead += LINE) __builtin_prefetch((from) + ahead, write)
+
+/* Floats of some rows, if a thread does whole ones: other threads fetch the other parts of theirs. */
+INLINE Size whole_rows(Size rows, Size stride, Size channels) { return channels == stride ? rows * stride : 0; }
 
 /* How many channels are one thread's at a time: all, or as few as give every thread something to do, in whole lines and
  * in sets of `shared`. */
@@ -52,6 +63,7 @@ INLINE void deviations_of_columns(const float *restrict x, Size rows, Size strid
   for (Size c = 0; c < channels; c++) sum[c] = squares[c] = 0.0f;
   for (; r + 8 <= rows; r += 8) {
     const float *restrict at = x + r * stride;
+    FETCH(at + READ_AHEAD, whole_rows(8, stride, channels), 0);
 #pragma omp simd
     for (Size c = 0; c < channels; c++) {
 #define DEVIATION(k) (at[(k)*stride + c] - about[c])
@@ -119,6 +131,8 @@ INLINE void column_affine(const float *restrict x, float *restrict y, Size rows,
   for (; r + 4 <= rows; r += 4) {
     const float *restrict from = x + r * stride;
     float *restrict to = y + r * stride;
+    FETCH(from + WRITE_AHEAD, whole_rows(4, stride, channels), 0);
+    FETCH(to + WRITE_AHEAD, whole_rows(4, stride, channels), 1);
 #pragma omp simd
     for (Size c = 0; c < channels; c++) {
       const float centred_by = centre[c], times = scale[c], plus = bias[c];

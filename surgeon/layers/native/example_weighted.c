@@ -8,7 +8,6 @@
  * the runtime that torch has loaded, so that both share one pool of threads.
  */
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 
 #include "columns.h"
@@ -120,11 +119,17 @@ MASKED static void weigh_short_rows(const Job *job, Size first, Size last) {
   WEIGH_ROWS(moments_of_short_rows, short_row_affine)
 }
 
+/* Example by example, from the last to the first, for the reason at FOR_OWN_SHARE. */
 static void weigh(const Job *job, Size first, Size last) {
-  if (rows_are_masked())
-    weigh_short_rows(job, first, last);
-  else
-    weigh_rows(job, first, last);
+  const int masked = rows_are_masked();
+  for (Size stop = last, start; stop > first; stop = start) {
+    start = (stop - 1) / job->channels * job->channels;
+    if (start < first) start = first;
+    if (masked)
+      weigh_short_rows(job, start, stop);
+    else
+      weigh_rows(job, start, stop);
+  }
 }
 
 int example_weighted_rows(const Job *job, int threads) {
@@ -168,8 +173,7 @@ int example_weighted_columns(const Job *job, int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     const Columns columns = columns_at(memory + own * omp_get_thread_num(), width, 0);
-#pragma omp for schedule(static)
-    for (Size item = 0; item < items; item++) {
+    FOR_OWN_SHARE(item, items) {
       const Size first = item % parts * width;
       weigh_columns(job, item / parts, first, smaller(width, channels - first), columns);
     }

@@ -6,7 +6,6 @@
  * OpenMP's symbols are left open, as in example_weighted.c.
  */
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 
 #include "columns.h"
@@ -98,11 +97,11 @@ static void backward_rows(const Ghost *job, Size item) {
   }
 }
 
-#define FOR_ITEMS(job, threads, ...)                                              \
-  const Size items = (job)->groups * ((job)->channels / (job)->shared);           \
-  const int wanted = useful_threads(floats_of(job), threads);                     \
-  _Pragma("omp parallel for num_threads(wanted) schedule(static) if (wanted > 1)") \
-  for (Size item = 0; item < items; item++) __VA_ARGS__;                          \
+#define FOR_ITEMS(job, threads, ...)                                    \
+  const Size items = (job)->groups * ((job)->channels / (job)->shared); \
+  const int wanted = useful_threads(floats_of(job), threads);           \
+  _Pragma("omp parallel num_threads(wanted) if (wanted > 1)")           \
+  FOR_OWN_SHARE(item, items) __VA_ARGS__;                               \
   return 0;
 
 int ghost_forward_rows(const Ghost *job, int threads) { FOR_ITEMS(job, threads, forward_rows(job, item)) }
@@ -199,7 +198,7 @@ static void backward_columns(const Ghost *job, Size group, Size from, Size chann
   if (!memory) return 1;                                                                                              \
   _Pragma("omp parallel num_threads(wanted) if (wanted > 1)") {                                                       \
     char *mine = memory + own * (size_t)omp_get_thread_num();                                                         \
-    _Pragma("omp for schedule(static)") for (Size item = 0; item < (job)->groups * parts; item++) {                   \
+    FOR_OWN_SHARE(item, (job)->groups * parts) {                                                                      \
       const Size from = item % parts * width, group = item / parts, channels = smaller(width, (job)->channels - from); \
       __VA_ARGS__;                                                                                                    \
     }                                                                                                                 \

@@ -50,6 +50,8 @@ INLINE void products_of_block(const float *restrict grad, const float *restrict 
   for (Size c = 0; c < channels; c++) sum[c] = product[c] = 0.0f;
   for (; r + 8 <= rows; r += 8) {
     const float *restrict g = grad + r * stride, *restrict at = x + r * stride;
+    FETCH(g + WRITE_AHEAD, whole_rows(8, stride, channels), 0);
+    FETCH(at + WRITE_AHEAD, whole_rows(8, stride, channels), 0);
 #pragma omp simd
     for (Size c = 0; c < channels; c++) {
 #define GRADIENT(k) (g[(k)*stride + c])
@@ -75,6 +77,9 @@ INLINE void column_gradient(const float *restrict grad, const float *restrict x,
   for (; r + 4 <= rows; r += 4) {
     const float *restrict g = grad + r * stride, *restrict from = x + r * stride;
     float *restrict to = out + r * stride;
+    FETCH(g + WRITE_AHEAD, whole_rows(4, stride, channels), 0);
+    FETCH(from + WRITE_AHEAD, whole_rows(4, stride, channels), 0);
+    FETCH(to + WRITE_AHEAD, whole_rows(4, stride, channels), 1);
 #pragma omp simd
     for (Size c = 0; c < channels; c++) {
       const float centred_by = centre[c], times = scale[c], less = slope[c], constant = offset[c];
