@@ -114,7 +114,7 @@ def test_the_page_that_explains_the_numbers_quotes_those_of_its_figures() -> Non
     page = (DOCS / "explain.md").read_text("utf-8")
     before, after = explain.right(0), explain.right(0.1)
     gained, lost = int((after & ~before).sum()), int((before & ~after).sum())
-    assert f"here {gained} for alpha 0.1 and {lost} against it, of {len(before)}" in page
+    assert f"of {len(before)} images, {gained} speak for alpha 0.1 and {lost} against it" in " ".join(page.split())
     assert f"({gained} − {lost}) / {len(before)} = {100 * (gained - lost) / len(before):+.2f} points" in page
 
 
