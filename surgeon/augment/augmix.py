@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 class AugMixConfig(AugmentConfig):
     severity: int = option(3, "Strength of the operations.", ge=1, le=10)
-    width: int = option(3, "Chains that are mixed.", ge=1)
+    width: int = option(3, "Number of chains that are mixed.", ge=1)
     depth: int = option(0, "Operations in each chain; 0 draws 1 to 3.", ge=0)
-    alpha: float = option(1.0, "Of the Dirichlet and Beta distributions of the mixing weights.", gt=0)
+    alpha: float = option(1.0, "Parameter of the Dirichlet and Beta distributions of the mixing weights.", gt=0)
 
 
 @register("augmix", kind=Kind.IMAGE, paper="Hendrycks et al., ICLR 2020", config=AugMixConfig)

@@ -31,7 +31,7 @@ class AutoAugmentConfig(AugmentConfig):
 
 @register("autoaugment", kind=Kind.IMAGE, paper="Cubuk et al., CVPR 2019", config=AutoAugmentConfig)
 def autoaugment(config: AutoAugmentConfig, preprocessing: Preprocessing) -> ImageOperation:
-    """A pair of operations, drawn from those that were found to be best on one data set."""
+    """A random pair of operations, from a policy that was optimised on one data set."""
     from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 
     by_size = FoundOn.CIFAR10 if is_small(preprocessing) else FoundOn.IMAGENET

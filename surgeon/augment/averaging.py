@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NoisyMixupConfig(ShareConfig):
-    noise: float = option(0.025, "Deviation of the noise on the share of each pixel.", ge=0)
+    noise: float = option(0.025, "Standard deviation of the noise on each pixel's weight.", ge=0)
 
 
 @mix("mixup", paper="Zhang et al., ICLR 2018", averages=True)
@@ -25,7 +25,7 @@ def mixup(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa: 
 
 @mix("noisy-mixup", config=NoisyMixupConfig, averages=True)
 def noisy_mixup(pairs: Pairs, config: NoisyMixupConfig) -> tuple[Tensor, Tensor]:
-    """Mixup with normal noise on the share of each pixel, kept between 0 and 1.
+    """Mixup with Gaussian noise on each pixel's weight, clipped to 0 to 1.
 
     The label follows the mean of the shares, which clipping moves away from the ends.
     """

@@ -115,7 +115,7 @@ class Augment(Entry[AugmentConfig]):
             raise SurgeonError(
                 f"The augmentation {self.name!r} is for {self.media[0].samples}, not for "
                 f"{preprocessing.medium.samples}.",
-                f"For these there are {listing(fitting)}, mixes and other batch augmentations." if fitting else "",
+                f"Use {listing(fitting)}, a mix or another batch augmentation." if fitting else "",
             )
         return self.build(config, preprocessing)
 

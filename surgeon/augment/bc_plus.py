@@ -28,7 +28,7 @@ def balance(lam: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]
 
 @mix("bc-plus", paper="Tokozume et al., CVPR 2018", averages=True)
 def bc_plus(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    """The average of both images around their means, weighted by contrast; the label takes the share drawn."""
+    """Average of both images around their means, balanced by contrast; the label has the weight as drawn."""
     import torch
 
     from surgeon.layers.native import mixing

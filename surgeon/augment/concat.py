@@ -49,7 +49,7 @@ def horizontal_concat(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor
 
 @mix("mixed-concat")
 def mixed_concat(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    """Cut across and down: upper left and lower right are its own, the other two parts the partner's."""
+    """Cut into four parts: upper left and lower right are the image's own, the other two its partner's."""
     import torch
 
     diagonal = torch.eye(2, device=pairs.images.device)[None]

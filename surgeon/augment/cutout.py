@@ -24,7 +24,7 @@ class CutoutConfig(AugmentConfig):
 
 @register("cutout", kind=Kind.BATCH, paper="DeVries and Taylor, 2017", config=CutoutConfig, keeps_places=True)
 def cutout(config: CutoutConfig, preprocessing: Preprocessing) -> BatchOperation:  # noqa: ARG001
-    """A square with its middle anywhere is blanked: with the mean colour, which is 0 after normalisation."""
+    """A square, centred anywhere, is filled with the mean colour, which is 0 after normalisation."""
 
     def cut(images: Tensor, targets: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
         import torch

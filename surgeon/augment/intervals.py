@@ -1,4 +1,4 @@
-"""Mixes that replace a stretch of rows or of columns."""
+"""Mixes that replace an interval of rows or of columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @mix("random-row-interval")
 def random_row_interval(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    """A stretch of rows is replaced by one from anywhere in the partner.
+    """An interval of rows is replaced by one from anywhere in the partner.
 
     How many is drawn, so that the own share follows Beta(alpha, alpha); where it starts, in either
     image, is uniform among the places where it fits.
@@ -23,7 +23,7 @@ def random_row_interval(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tens
 
 @mix("random-column-interval")
 def random_column_interval(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    """A stretch of columns is replaced by one from anywhere in the partner; drawn as for rows."""
+    """An interval of columns is replaced by one from anywhere in the partner."""
     return _replaced(pairs, 1)
 
 

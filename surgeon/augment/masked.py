@@ -37,7 +37,7 @@ def _check(spec: str, preprocessing: Preprocessing) -> None:
     elif not augment.keeps_places and augment.joint is None:
         what = "mixes images" if augment.kind is Kind.MIX else "may move what an image shows"
         raise SurgeonError(
-            f"{name} {what}, and masks cannot follow it.", f"With masks go {listing(allowed_with_masks())}."
+            f"{name} {what}, so masks would no longer match.", f"With masks, use {listing(allowed_with_masks())}."
         )
 
 

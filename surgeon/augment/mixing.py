@@ -105,7 +105,7 @@ class Mix:
         if len(images) < 2:
             raise SurgeonError(
                 f"{self.name} needs at least two images to mix, and the batch has {len(images)}.",
-                "Take a larger batch, or drop the last one of an epoch where it is smaller.",
+                "Use larger batches, or drop an incomplete last batch.",
             )
         if self.averages and not images.is_floating_point():
             raise SurgeonError(

@@ -22,7 +22,7 @@ class NoiseConfig(AugmentConfig):
 
 @register("gaussian-noise", kind=Kind.IMAGE, paper="Merchant et al., 2020", config=NoiseConfig, keeps_places=True)
 def gaussian_noise(config: NoiseConfig, preprocessing: Preprocessing) -> ImageOperation:  # noqa: ARG001
-    """Gaussian noise on every pixel and channel, clipped to what a picture can show."""
+    """Gaussian noise on every pixel and channel, clipped to the valid range."""
     import numpy as np
     from PIL import Image
 

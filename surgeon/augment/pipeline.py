@@ -171,7 +171,7 @@ def _one_of(spec: str, preprocessing: Preprocessing) -> Iterator[_Made]:
         raise SurgeonError(
             f"{spec!r} cannot choose: {listing(single)} would be chosen for each image, and {listing(batches)}, "
             "which does not work on single images, for each batch.",
-            "Make two choices of it, one of each kind: `surgeon ls augments` says what each one works on.",
+            "Split it into two choices, one of each kind: `surgeon ls augments` says what each one works on.",
         )
 
 
@@ -189,7 +189,7 @@ def _one_for_each_image(spec: str, chains: Sequence[_Chain], preprocessing: Prep
     if len(crops) > 1:
         raise SurgeonError(
             f"{spec!r} cannot choose between crops ({listing(crops)}) together with what follows them.",
-            "Give all choices the same crop, or make two choices of it.",
+            "Give all choices the same crop, or split it into two choices.",
         )
     yield from crops.values()
     yield _Made(Kind.IMAGE, spec, OneForEachImage(tuple(map(_only_operations, afterwards))))

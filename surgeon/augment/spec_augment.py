@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class SpecAugmentConfig(AugmentConfig):
-    frequency: float = option(0.2, "Widest mask of frequencies, as a share of all bands; F in the paper.", ge=0, le=1)
-    time: float = option(0.2, "Longest mask of time, as a share of the clip; T in the paper.", ge=0, le=1)
-    masks: int = option(1, "Masks of each kind.", ge=1, le=16)
+    frequency: float = option(0.2, "Widest frequency mask, as a share of all bands; F in the paper.", ge=0, le=1)
+    time: float = option(0.2, "Longest time mask, as a share of the clip; T in the paper.", ge=0, le=1)
+    masks: int = option(1, "Number of masks of each kind.", ge=1, le=16)
 
 
 @register(
@@ -32,7 +32,7 @@ class SpecAugmentConfig(AugmentConfig):
     on=(Medium.SOUND,),
 )
 def spec_augment(config: SpecAugmentConfig, preprocessing: Preprocessing) -> BatchOperation:  # noqa: ARG001
-    """Some frequencies and some time of each spectrogram are blanked: with the mean, which is 0 after normalisation."""
+    """A band of frequencies and an interval of time are set to the mean, which is 0 after normalisation."""
 
     def mask(images: Tensor, targets: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
         draws = Draws(generator, images.device)

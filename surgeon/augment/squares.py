@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @mix("cutmix", paper="Yun et al., ICCV 2019")
 def cutmix(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    """A box of the image's shape is replaced by that of the partner.
+    """A box with the image's aspect ratio is replaced by the same box of the partner.
 
     It has the share 1 - lam of the area and its middle anywhere; what is cut off at the border goes to
     the image's own share.
@@ -28,7 +28,7 @@ def cutmix(pairs: Pairs, config: ShareConfig) -> tuple[Tensor, Tensor]:  # noqa:
 
 @mix("random-square", config=MixConfig)
 def random_square(pairs: Pairs, config: MixConfig) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    """A square of half the image's side, its middle anywhere, is replaced by one from anywhere in the partner."""
+    """A square of half the image's side, centred anywhere, is replaced by one from anywhere in the partner."""
     import torch
 
     count, _, height, width = pairs.images.shape

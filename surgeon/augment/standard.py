@@ -29,8 +29,8 @@ class StandardConfig(AugmentConfig):
     flip: bool = option(True, "Mirror half of the images; not for digits and letters.")
     scale: float = option(
         0.08,
-        f"Above {LARGEST_PADDED} px: smallest share of the picture that a crop keeps; 0.35 and more suit fine-tuning. "
-        "With masks 0.25, unless it is given.",
+        f"Above {LARGEST_PADDED} px: smallest share of the picture that a crop keeps; 0.35 or more suits fine-tuning. "
+        "Default with masks: 0.25.",
         gt=0,
         le=1,
     )
@@ -72,7 +72,7 @@ def _joint(config: StandardConfig, preprocessing: Preprocessing) -> JointOperati
     joint=_joint,
 )
 def standard(config: StandardConfig, preprocessing: Preprocessing) -> ImageOperation:
-    """A random crop and a flip: of the padded picture up to 64 px, resized above."""
+    """Random crop and flip; up to 64 px the picture is padded first, above that the crop is resized."""
     from timm.data.transforms import RandomResizedCropAndInterpolation
     from torchvision.transforms import RandomCrop, RandomHorizontalFlip
 

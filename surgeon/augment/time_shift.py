@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 class TimeShiftConfig(AugmentConfig):
-    most: float = option(
-        0.1, "Farthest that a clip is moved, as a share of the length that the network takes.", ge=0, le=1
-    )
+    most: float = option(0.1, "Largest shift, as a share of the network's input length.", ge=0, le=1)
 
 
 @register(
@@ -31,7 +29,7 @@ class TimeShiftConfig(AugmentConfig):
     on=(Medium.SOUND,),
 )
 def time_shift(config: TimeShiftConfig, preprocessing: Preprocessing) -> ImageOperation:
-    """A clip a little earlier or later, with silence where there is nothing; of a longer clip any part."""
+    """Each clip is shifted in time and padded with silence; from a longer clip, a random part is taken."""
     import random
 
     from surgeon.data.clips import as_picture, taken_from

@@ -116,7 +116,7 @@ def _list_datasets(pattern: str | None, as_json: bool) -> None:
     from surgeon.data.presets import PRESETS
 
     documents: list[dict[str, Any]] = [
-        {"name": "digits", "what": "1,797 handwritten digits of 8 pixels, bundled", "on the hub": None}
+        {"name": "digits", "what": "1,797 handwritten digits of 8x8 pixels, bundled", "on the hub": None}
     ]
     documents += [{"name": p.name, "what": p.summary, "on the hub": p.hub} for p in PRESETS.values()]
     _list_simply("Data sets, used as --data NAME", documents, pattern, as_json)

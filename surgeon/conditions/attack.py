@@ -43,13 +43,13 @@ class AttackConfig(ConditionConfig):
         0.03, "Largest change of a pixel, where black is 0 and white 1; also as a fraction: 8/255.", ge=0, le=1
     )
     source: str | None = option(
-        None, "Attack this MODEL, and show the images to the network: a black-box attack by transfer."
+        None, "Attack this MODEL instead, and test the network on the result: a black-box (transfer) attack."
     )
 
 
 class IterativeConfig(AttackConfig):
     step: Distance | None = option(
-        None, "Length of a step, also as a fraction: 2/255; without it 0.26 eps, which is 0.0078 at 0.03.", gt=0, le=1
+        None, "Step size, also as a fraction: 2/255. Default: 0.26 eps, which is 0.0078 at 0.03.", gt=0, le=1
     )
     steps: int = option(20, "How many steps.", ge=1)
 
@@ -114,7 +114,7 @@ def _apply(config: ConditionConfig, seen: Seen) -> Tensor:  # noqa: ARG001
 conditions.register("attacks")(
     Condition(
         "attacks",
-        "FGSM, SPSA, and PGD at several eps and numbers of steps, as the checks for masked gradients need them.",
+        "FGSM, SPSA, and PGD at several eps and numbers of steps: all that the gradient-masking checks need.",
         "",
         ConditionConfig,
         Family.ATTACK,

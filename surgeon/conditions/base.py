@@ -202,7 +202,7 @@ class Asked:
         if not self.condition.moves:
             return masks
         if self.condition.of_masks is None:
-            raise SurgeonError(f"{self.name} may move what images show, and masks cannot follow it.", "Leave it out.")
+            raise SurgeonError(f"{self.name} may move image content, so masks would no longer match.", "Leave it out.")
         return self.condition.of_masks(self.config, Seen(pixels, masks, indices, seed, self.name), masks)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @corruption("brightness", Family.WEATHER, small=(0.05, 0.1, 0.15, 0.2, 0.3), large=(0.1, 0.2, 0.3, 0.4, 0.5))
 def brightness(added: float, frame: Frame) -> Floats:
-    """Brighter: a larger value in HSV."""
+    """Brighter: a constant is added to the value in HSV."""
     from surgeon.conditions.kernels.colours import brighten
 
     return brighten(frame.pixels, added)

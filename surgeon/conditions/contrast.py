@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @corruption("contrast", Family.DIGITAL, small=(0.75, 0.5, 0.4, 0.3, 0.15), large=(0.4, 0.3, 0.2, 0.1, 0.05))
 def contrast(factor: float, frame: Frame) -> Floats:
-    """Every pixel closer to the mean of its channel in the image."""
+    """Every pixel is moved towards the mean of its channel."""
     pixels = frame.floats()
     means = frame.pixels.mean(axis=(0, 1)).astype("float32")
     pixels -= means

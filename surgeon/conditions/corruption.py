@@ -38,7 +38,7 @@ ROUNDING = 1e-3
 
 
 class CorruptionConfig(ConditionConfig):
-    severity: int | None = option(None, "1 (weak) to 5 (strong); without it, all five.", ge=1, le=5)
+    severity: int | None = option(None, "1 (weak) to 5 (strong). Default: all five.", ge=1, le=5)
 
 
 @dataclass(frozen=True)

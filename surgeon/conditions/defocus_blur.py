@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     large=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
 )
 def defocus_blur(parameters: tuple[float, float], frame: Frame) -> Floats:
-    """Every point becomes a disc (its radius in pixels, and how far its edge is softened)."""
+    """Every point becomes a disc (parameters: radius in pixels, softness of the edge)."""
     from surgeon.conditions.kernels.filtering import apply_filter, disc
 
     radius, alias_blur = parameters

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     moves=True,
 )
 def elastic_transform(parameters: tuple[float, float, float], frame: Frame) -> Floats:
-    """Pixels displaced smoothly (how far, how smoothly, how far an affine map moves three points)."""
+    """Smooth displacement of pixels (parameters: strength, smoothness, strength of an affine map)."""
     from surgeon.conditions.kernels.bending import displaced, slanted
 
     far, smooth, affine = parameters

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     needs=2,
 )
 def fog(parameters: tuple[float, float], frame: Frame) -> Floats:
-    """A plasma fractal is added, and the image darkened as much (strength of the fog, decay of the fractal)."""
+    """A plasma fractal is added and the brightness rescaled (parameters: strength, decay of the fractal)."""
     from surgeon.conditions.kernels.plasma import plasma
 
     strength, decay = parameters

@@ -25,12 +25,12 @@ class FourierConfig(ConditionConfig):
     column: float | None = option(None, "Frequency from left to right, likewise.", ge=-1, le=1)
     norm: float | None = option(
         None,
-        "L2 norm of the noise in each channel; without it a quarter of the root of the pixels: 8 at 32x32.",
+        "L2 norm of the noise in each channel; default: a quarter of the root of the number of pixels, 8 at 32x32.",
         ge=0,
         allow_inf_nan=False,
     )
     grid: int = option(
-        9, "Without row and column: how many frequencies each way, for a map; odd, so that 0 is one.", ge=3, le=255
+        9, "Without row and column: frequencies along each side of the map; odd, so that 0 is included.", ge=3, le=255
     )
     highest: float = option(1.0, "Without row and column: the highest of these frequencies.", gt=0, le=1)
 
@@ -66,7 +66,7 @@ def _map(config: FourierConfig) -> tuple[str, ...]:
 
 @register("fourier", family=Family.FOURIER, config=FourierConfig, paper="Yin et al., NeurIPS 2019", stands_for=_map)
 def fourier(config: FourierConfig, seen: Seen) -> Tensor:
-    """Noise of a single frequency, its sign drawn for each channel; without one, a map of many frequencies."""
+    """Noise of a single frequency, with a random sign per channel; without row and column, a map of many."""
     import torch
 
     from surgeon.conditions.kernels.spectrum import basis_image

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     large=((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
 )
 def frost(parameters: tuple[float, float], frame: Frame) -> Floats:
-    """Ice crystals before the image (the weights of image and ice); not the published pictures of frost."""
+    """Ice crystals over the image (parameters: weights of both); not the published pictures of frost."""
     from surgeon.conditions.kernels.colours import grey_of
     from surgeon.conditions.kernels.ice import crystals
 

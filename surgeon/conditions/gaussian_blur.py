@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @corruption("gaussian-blur", Family.EXTRA, small=(0.4, 0.6, 0.7, 0.8, 1), large=(1, 2, 3, 4, 6))
 def gaussian_blur(sigma: float, frame: Frame) -> Floats:
-    """Every point becomes a Gaussian (its standard deviation in pixels)."""
+    """Every point becomes a Gaussian (parameter: standard deviation in pixels)."""
     from surgeon.conditions.kernels import filtering
 
     return filtering.gaussian_blur(frame.floats(), frame.scale * sigma)

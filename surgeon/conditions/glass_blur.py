@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     needs=4,
 )
 def glass_blur(parameters: tuple[float, int, int], frame: Frame) -> Floats:
-    """Pixels shuffled among their neighbours (sigma of the blur, farthest neighbour, rounds)."""
+    """Pixels swapped with neighbours (parameters: sigma of the blur, farthest neighbour, rounds)."""
     import numpy as np
 
     from surgeon.conditions.kernels.filtering import gaussian_blur

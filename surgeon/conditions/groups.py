@@ -38,10 +38,10 @@ GROUPS = {
     name: _group(name, summary, *families)
     for name, summary, families in (
         ("corruptions", "All fifteen corruptions, without the extra ones.", FIFTEEN),
-        ("noise", "The corruptions that are noise.", (Family.NOISE,)),
-        ("blur", "The corruptions that blur.", (Family.BLUR,)),
-        ("weather", "The corruptions that are weather.", (Family.WEATHER,)),
-        ("digital", "The corruptions of digital processing.", (Family.DIGITAL,)),
-        ("extra", "The extra corruptions, which are not among the fifteen.", (Family.EXTRA,)),
+        ("noise", "All noise corruptions.", (Family.NOISE,)),
+        ("blur", "All blur corruptions.", (Family.BLUR,)),
+        ("weather", "All weather corruptions.", (Family.WEATHER,)),
+        ("digital", "All digital corruptions.", (Family.DIGITAL,)),
+        ("extra", "The four extra corruptions, which are not among the fifteen.", (Family.EXTRA,)),
     )
 }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @corruption("impulse-noise", Family.NOISE, small=(0.01, 0.02, 0.03, 0.05, 0.07), large=(0.03, 0.06, 0.09, 0.17, 0.27))
 def impulse_noise(share: float, frame: Frame) -> Bytes:
-    """Salt and pepper: a share of all values becomes black or white."""
+    """Salt-and-pepper noise: a share of all values becomes black or white."""
     import numpy as np
 
     uniform = frame.generator.random(frame.pixels.shape, dtype=np.float32)

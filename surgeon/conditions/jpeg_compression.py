@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @corruption("jpeg-compression", Family.DIGITAL, small=(80, 65, 58, 50, 40), large=(25, 18, 15, 10, 7))
 def jpeg_compression(quality: int, frame: Frame) -> Bytes:
-    """Stored as a JPEG of low quality."""
+    """JPEG compression at low quality."""
     from io import BytesIO
 
     import numpy as np

@@ -21,7 +21,7 @@ class LowPassConfig(ConditionConfig):
         gt=0, le=1,
     )  # fmt: skip
     points: int = option(
-        8, "Without a bandwidth: into how many equal parts a curve divides the spectrum.", ge=2, le=256
+        8, "Without a bandwidth: the curve has the bandwidths 1/points, 2/points, … below 1.", ge=2, le=256
     )
 
 

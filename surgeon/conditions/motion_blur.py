@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     large=((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
 )
 def motion_blur(parameters: tuple[int, float], frame: Frame) -> Floats:
-    """Smeared in one direction, up to 45 degrees from the horizontal (radius and sigma of the trail)."""
+    """Blur in one direction, up to 45 degrees from the horizontal (parameters: radius, sigma)."""
     from surgeon.conditions.kernels import filtering
 
     radius, sigma = frame.length(parameters[0]), frame.scale * parameters[1]

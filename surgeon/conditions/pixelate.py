@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @corruption("pixelate", Family.DIGITAL, small=(0.95, 0.9, 0.85, 0.75, 0.65), large=(0.6, 0.5, 0.4, 0.3, 0.25), needs=4)
 def pixelate(share: float, frame: Frame) -> Bytes:
-    """Fewer pixels, enlarged again (the share of each side that is left)."""
+    """Image shrunk and enlarged again (parameter: share of each side that is left)."""
     import numpy as np
     from PIL import Image
 

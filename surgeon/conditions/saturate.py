@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     large=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
 )
 def saturate(parameters: tuple[float, float], frame: Frame) -> Floats:
-    """Paler, at severities 1 and 2, or stronger colours: saturation in HSV times a factor, plus a constant."""
+    """Paler (severities 1 and 2) or stronger colours: saturation in HSV times a factor, plus a constant."""
     from surgeon.conditions.kernels import colours
 
     if frame.pixels.shape[-1] == 1:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @corruption("shot-noise", Family.NOISE, small=(500, 250, 100, 75, 50), large=(60, 25, 12, 5, 3))
 def shot_noise(photons: float, frame: Frame) -> Bytes:
-    """Poisson noise, as if a white pixel got few photons."""
+    """Poisson noise (parameter: photons that a white pixel receives)."""
     from surgeon.conditions.kernels.drawing import poisson
 
     return poisson(frame.generator, frame.pixels, photons)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     needs=4,
 )
 def snow(parameters: tuple[float, float, float, float, int, float, float], frame: Frame) -> Floats:
-    """Falling flakes (mean, deviation, size and least of the noise, radius and sigma of the trail, share of colour)."""
+    """Falling flakes (noise: mean, deviation, size, threshold; trail: radius, sigma; share of the own colour)."""
     import numpy as np
 
     from surgeon.conditions.kernels.colours import grey_of

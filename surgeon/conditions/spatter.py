@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     needs=8,
 )
 def spatter(parameters: tuple[float, float, float, float, float, bool], frame: Frame) -> Floats:
-    """Drops of water, from severity 4 of mud (mean, deviation, size and least of the noise, strength or softness)."""
+    """Drops of water, or mud from severity 4 (noise: mean, deviation, size, threshold; strength or softness)."""
     from surgeon.conditions.kernels import liquid
     from surgeon.conditions.kernels.colours import grey_of
 

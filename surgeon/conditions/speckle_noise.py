@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @corruption("speckle-noise", Family.EXTRA, small=(0.06, 0.1, 0.12, 0.16, 0.2), large=(0.15, 0.2, 0.35, 0.45, 0.6))
 def speckle_noise(sigma: float, frame: Frame) -> Floats:
-    """Gaussian noise that is the stronger the brighter a pixel is."""
+    """Gaussian noise in proportion to each pixel's brightness."""
     from surgeon.conditions.kernels.drawing import normals
 
     noise = normals(frame.generator, frame.pixels.shape, sigma)

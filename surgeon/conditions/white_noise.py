@@ -15,7 +15,7 @@ DECIBELS = (20, 10, 0)
 
 class WhiteNoiseConfig(ConditionConfig):
     snr: int | float | None = option(
-        None, f"Signal-to-noise ratio in dB; without it, {', '.join(map(str, DECIBELS))}.", ge=-60, le=120
+        None, f"Signal-to-noise ratio in dB; default: all of {', '.join(map(str, DECIBELS))}.", ge=-60, le=120
     )
 
 
@@ -25,7 +25,7 @@ def _ratios(config: WhiteNoiseConfig) -> tuple[str, ...]:
 
 @register("white-noise", family=Family.SOUND, config=WhiteNoiseConfig, stands_for=_ratios, on=Medium.SOUND)
 def white_noise(config: WhiteNoiseConfig, seen: Seen) -> Tensor:
-    """White noise at a signal-to-noise ratio over each clip, added to its waveform; silence stays silent."""
+    """White noise added to the waveform, at a signal-to-noise ratio over each clip; silence stays silent."""
     import torch
 
     from surgeon.core.errors import SurgeonError

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     needs=4,
 )
 def zoom_blur(parameters: tuple[float, int], frame: Frame) -> Floats:
-    """The mean of the image and its enlargements (from 1 in such steps, and so many)."""
+    """Mean of the image and its enlargements (parameters: step of the zoom factor, number of steps)."""
     from surgeon.conditions.kernels.resampling import sum_of_zooms
 
     step, count = parameters

@@ -100,7 +100,7 @@ class Preset:
 _ALL = (
     Preset(
         "cifar10",
-        "60,000 colour images of 32 pixels, 10 classes; 5,000 training images are kept for validation",
+        "60,000 colour images of 32x32 pixels, 10 classes; 5,000 training images are kept for validation",
         "uoft-cs/cifar10",
         "plain_text",
         image_column="img",
@@ -108,7 +108,7 @@ _ALL = (
     ),
     Preset(
         "cifar100",
-        "60,000 colour images of 32 pixels, 100 classes; 5,000 training images are kept for validation",
+        "60,000 colour images of 32x32 pixels, 100 classes; 5,000 training images are kept for validation",
         "uoft-cs/cifar100",
         "cifar100",
         image_column="img",
@@ -117,21 +117,21 @@ _ALL = (
     ),
     Preset(
         "svhn",
-        "99,289 house number digits of 32 pixels; 5,000 training images are kept for validation",
+        "99,289 house number digits of 32x32 pixels; 5,000 training images are kept for validation",
         "ufldl-stanford/svhn",
         "cropped_digits",
         rule=HeldOut(5000),
     ),
     Preset(
         "mnist",
-        "70,000 grey digits of 28 pixels; 5,000 training images are kept for validation",
+        "70,000 grey digits of 28x28 pixels; 5,000 training images are kept for validation",
         "ylecun/mnist",
         "mnist",
         rule=HeldOut(5000),
     ),
     Preset(
         "fashion-mnist",
-        "70,000 grey garments of 28 pixels, 10 classes; 5,000 training images are kept for validation",
+        "70,000 grey garments of 28x28 pixels, 10 classes; 5,000 training images are kept for validation",
         "zalando-datasets/fashion_mnist",
         "fashion_mnist",
         rule=HeldOut(5000),

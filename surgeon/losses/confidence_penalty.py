@@ -20,6 +20,6 @@ class ConfidencePenaltyConfig(OnCopies):
 
 @register("confidence-penalty", paper="Pereyra et al., 2017", config=ConfidencePenaltyConfig)
 def confidence_penalty(config: ConfidencePenaltyConfig, predictions: Predictions) -> Tensor:
-    """Minus the entropy of predictions: confident ones cost."""
+    """Negative entropy of the predictions, which penalises confident ones."""
     logs = predictions.over(config.named_copies() or predictions.labelled).logits.log_softmax(1)
     return config.beta * expectation(logs.exp(), logs)

@@ -29,7 +29,7 @@ class CrossEntropyConfig(OnCopies):
 
 @register("cross-entropy", paper="Szegedy et al., CVPR 2016", config=CrossEntropyConfig, on_labels=True)
 def cross_entropy(config: CrossEntropyConfig, predictions: Predictions) -> Tensor:
-    """Cross-entropy with the labels, hard or mixed; label smoothing if asked for."""
+    """Cross-entropy with the labels, hard or mixed, with optional label smoothing."""
     found = predictions.over(config.named_copies() or predictions.labelled)
     return -expectation(smoothed(found.targets, config.smoothing, config.spread), found.logits.log_softmax(1))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PseudoLabelConfig(LossConfig):
-    threshold: float = option(0.95, "Least probability of a class in the weak copy that makes it a label.", ge=0, le=1)
+    threshold: float = option(0.95, "Smallest probability for the weak copy that makes a class the label.", ge=0, le=1)
     weight: float = option(1.0, "Weight of the term.", ge=0)
 
 
@@ -33,7 +33,7 @@ def _shares(config: PseudoLabelConfig, predictions: Predictions) -> dict[str, Te
     "pseudo-label", paper="Sohn et al., NeurIPS 2020", config=PseudoLabelConfig, copies=UNLABELLED, observe=_shares
 )
 def pseudo_label(config: PseudoLabelConfig, predictions: Predictions) -> Tensor:
-    """FixMatch: cross-entropy of the strong copy of an unlabelled image with what its weak copy is confidently."""
+    """FixMatch: cross-entropy of an unlabelled image's strong copy with the confident class of its weak copy."""
     label, confident = _confident(config, predictions)
     logs = predictions[Copy.UNLABELLED_STRONG].logits.log_softmax(1)
     surprise = -logs.gather(1, label[:, None])[:, 0]

@@ -26,6 +26,6 @@ class TradesConfig(LossConfig):
     attacks_predictions=True,
 )
 def trades(config: TradesConfig, predictions: Predictions) -> Tensor:
-    """KL divergence of the prediction for an adversarial copy from that for the image."""
+    """KL divergence between the predictions for an image and for its adversarial copy."""
     weak, adversarial = (predictions[copy].logits.log_softmax(1) for copy in (Copy.WEAK, Copy.ADVERSARIAL))
     return config.beta * expectation(weak.exp(), weak - adversarial)

@@ -235,7 +235,7 @@ def mad(images: ImageScores) -> float:
     paper="Hendrycks et al., CVPR 2021",
 )
 def aurra(images: ImageScores) -> float:
-    """Area under the response rate accuracy curve: accuracy when only confident answers are given."""
+    """Area under the response rate accuracy curve: accuracy if only confident predictions are made."""
     return area_under_response_rate_accuracy(images.confidence, images.correct)
 
 
@@ -250,5 +250,5 @@ def aurra(images: ImageScores) -> float:
     paper="Hendrycks et al., CVPR 2021",
 )
 def soft_f1(images: ImageScores) -> float:
-    """F1 of recognising the wrong predictions by their low confidence."""
+    """F1 of detecting wrong predictions by their low confidence."""
     return soft_f1_score(images.confidence, images.correct)

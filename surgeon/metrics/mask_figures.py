@@ -86,7 +86,7 @@ def mean_iou(images: ImageScores) -> float | None:
     only_masks=True,
 )
 def iou(images: ImageScores) -> float | None:  # noqa: ARG001
-    """Of masks: intersection over union of each class, averaged over the classes that the images show."""
+    """Mean IoU of masks: intersection over union, averaged over the classes that the images show."""
     return None
 
 

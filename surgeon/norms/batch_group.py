@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 class BatchGroupConfig(NormConfig):
     channel_groups: PositiveInt | Literal["channels"] = option(
-        32, "Groups into which the channels are cut; `channels` gives each its own group, as in BatchNorm."
+        32, "Number of channel groups; `channels` gives each channel its own group, as in BatchNorm."
     )
     examples_per_group: int = option(2, "Examples that share statistics in training.", ge=1)
 
@@ -81,6 +81,6 @@ def _objection(norm: SurgicalNorm, config: BatchGroupConfig) -> str:
     objection=_objection,
 )
 def batch_group(norm: SurgicalNorm, config: Any) -> None:
-    """Channel groups share statistics, in evaluation too; in training within small groups of examples."""
+    """Groups of channels share statistics; in training, small groups of examples as well."""
     norm.channel_groups = norm.num_features if config.channel_groups == "channels" else config.channel_groups
     norm.training_rule = BatchGroupStatistics(config.examples_per_group)

@@ -90,5 +90,5 @@ def _objection(norm: SurgicalNorm, config: Any) -> str:  # noqa: ARG001
     objection=_objection,
 )
 def ghost(norm: SurgicalNorm, config: Any) -> None:
-    """Training normalises each group of `size` examples by itself; evaluation is unchanged."""
+    """Training normalises each group of `size` examples separately; evaluation is unchanged."""
     norm.training_rule = GhostStatistics(config.size, config.running)

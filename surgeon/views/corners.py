@@ -39,13 +39,13 @@ def _five(preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:
 
 @register("five-crop", count=5)
 def five_crop(config: ViewConfig, preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:  # noqa: ARG001
-    """Corners and centre of the image before the network's centre crop."""
+    """Crops at the corners and the centre of the image, before the network's centre crop."""
     return _five(preprocessing)
 
 
 @register("ten-crop", count=10, paper="Krizhevsky et al., NeurIPS 2012")
 def ten_crop(config: ViewConfig, preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:  # noqa: ARG001
-    """Corners and centre of the image before the network's centre crop, and of its mirror image."""
+    """The crops of `five-crop`, and those of the mirror image."""
     larger, five = _five(preprocessing)
 
     def generate(batch: Tensor) -> Iterator[Tensor]:

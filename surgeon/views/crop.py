@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ShiftConfig(ViewConfig):
-    shift: float = option(0.0625, "How far, as a share of the sides; at least one pixel.", gt=0, le=0.5)
+    shift: float = option(0.0625, "Size of the shift, as a share of the sides; at least one pixel.", gt=0, le=0.5)
 
 
 def _shifted(batch: Tensor, share: float) -> Iterator[Tensor]:
@@ -40,7 +40,7 @@ def _shifted_and_flipped(batch: Tensor, share: float) -> Iterator[Tensor]:
 
 @register("crop", count=5, config=ShiftConfig)
 def crop(config: ShiftConfig, preprocessing: Preprocessing) -> tuple[Preprocessing, Generate]:
-    """The image, and shifted by a sixteenth of its sides to the four corners."""
+    """The image, and the image shifted by a sixteenth of its sides towards each corner."""
     return preprocessing, partial(_shifted, share=config.shift)
 
 

@@ -87,7 +87,7 @@ def test_preview(trained: Path) -> None:
         assert done.code == 0, done.stderr
         assert Image.open(f"{name}.png").width > 100
     done = run("preview", "mixup", "--data", str(trained / "data"), "-o", "no.png")
-    assert (done.code, "masks cannot follow it" in done.stderr) == (2, True)
+    assert (done.code, "masks would no longer match" in done.stderr) == (2, True)
 
 
 def test_a_run_can_be_resumed(trained: Path) -> None:

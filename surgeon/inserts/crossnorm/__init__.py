@@ -23,12 +23,12 @@ class CrossnormConfig(InsertConfig):
         "two-instance", "The style of another example, or of another channel of the same one."
     )
     crop: Literal["neither", "style", "content", "both"] = option(
-        "neither", "What is a random box rather than the whole image, in two-instance mode."
+        "neither", "What to take from a random box instead of the whole image, in two-instance mode."
     )
     beta: float = option(1.0, "The box covers a share of the area drawn from Beta(beta, beta).", gt=0)
-    active: int = option(2, "Units that act in a step.", ge=1)
+    active: int = option(2, "Number of units that act in a step.", ge=1)
     p: float = option(0.25, "Probability that any act in a step.", ge=0, le=1)
-    seed: int | None = option(None, "Seed of a generator of the network's own; without it, torch's.")
+    seed: int | None = option(None, "Seed of the network's own generator. Default: torch's generator.")
 
     @model_validator(mode="after")
     def _crops_go_with_partners(self) -> CrossnormConfig:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 class MoexConfig(InsertConfig):
     norm: Literal["pono", "in", "ln", "gn", "gpono"] = option(
-        "pono", "What a moment is taken over: channels, positions, both, groups with positions, groups of channels."
+        "pono", "Moments over channels (pono), positions (in), both (ln), groups and positions (gn), or groups (gpono)."
     )
     p: float = option(0.5, "Probability that a batch is exchanged (1 was used on ImageNet).", ge=0, le=1)
     lam: float = option(0.9, "Weight of the example's own label; its partner's has the rest.", ge=0, le=1)
     groups: int = option(4, "Groups of channels, for gn and gpono.", ge=1)
-    channels_per_group: int | None = option(None, "Size of a group, instead of their number.", ge=1)
-    positive_only: bool = option(False, "Moments of the positive entries alone.")
-    seed: int | None = option(None, "Seed of a generator of its own; without it, torch's.")
+    channels_per_group: int | None = option(None, "Channels per group, instead of the number of groups.", ge=1)
+    positive_only: bool = option(False, "Moments of positive entries only.")
+    seed: int | None = option(None, "Seed of the unit's own generator. Default: torch's generator.")
 
     @field_validator("norm", mode="before")
     @classmethod

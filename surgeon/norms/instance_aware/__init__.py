@@ -40,7 +40,7 @@ class InstanceAwareConfig(NormConfig):
     )
     weight: float = option(
         1.0,
-        "Share of what is beyond noise that is corrected: 0 is the original network.",
+        "Share of the deviation beyond noise to correct: 0 is the original network.",
         sweep=(0.0, 1.0),
         ge=0,
         le=1,
@@ -78,7 +78,7 @@ def _objection(norm: SurgicalNorm, config: Any) -> str:  # noqa: ARG001
     objection=_objection,
 )
 def instance_aware(norm: SurgicalNorm, config: Any) -> None:
-    """Inference corrects the running statistics for what is unusual in an example beyond sampling noise."""
+    """Inference corrects the running statistics for each example's deviations beyond sampling noise."""
     from surgeon.norms.instance_aware.layer import CorrectedStatistics
 
     norm.inference_rule = CorrectedStatistics(config.k, config.weight) if config.corrects else None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ModeConfig(NormConfig):
-    modes: int = option(2, "How many modes; 1 is BatchNorm.", ge=1)
+    modes: int = option(2, "Number of modes; 1 is BatchNorm.", ge=1)
 
     def parts(self, norm: SurgicalNorm) -> Iterator[Part]:
         """The gate, and the statistics of each mode."""
@@ -77,7 +77,7 @@ def objection(norm: SurgicalNorm, config: Any) -> str:
     objection=objection,
 )
 def mode(norm: SurgicalNorm, config: Any) -> None:
-    """A gate divides each example among modes with statistics of their own; it starts as the original."""
+    """A gate assigns each example to modes with their own statistics; equals the original until trained."""
     from surgeon.norms.mode.layer import ModeStatistics
 
     assert norm.running_mean is not None

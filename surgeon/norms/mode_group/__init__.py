@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ModeGroupConfig(NormConfig):
-    modes: int = option(2, "How many modes; 1 is GroupNorm of one group.", ge=1)
+    modes: int = option(2, "Number of modes; 1 is GroupNorm with one group.", ge=1)
 
     @classmethod
     def notes(cls, layers: Sequence[Self]) -> Sequence[str]:  # noqa: ARG003
@@ -60,7 +60,7 @@ def normalise_by_channel_modes(norm: SurgicalNorm, x: Tensor) -> Tensor:
     objection=objection,
 )
 def mode_group(norm: SurgicalNorm, config: Any) -> None:
-    """A gate divides each example's channels among modes; no running statistics, so it needs training."""
+    """A gate assigns each example's channels to modes; no running statistics, so it needs training."""
     from surgeon.norms.mode_group.layer import ChannelModes
 
     assert norm.running_mean is not None

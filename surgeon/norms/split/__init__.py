@@ -45,7 +45,7 @@ def _objection(norm: SurgicalNorm, config: SplitConfig) -> str:  # noqa: ARG001
     objection=_objection,
 )
 def split(norm: SurgicalNorm, config: Any) -> None:
-    """Main and auxiliary branch, each with its own statistics and parameters; evaluation takes the main one."""
+    """Main and auxiliary branch, each with its own statistics and parameters; evaluation uses the main one."""
     from surgeon.norms.split.layer import AuxiliaryNorm
 
     if norm.aux is None:  # one that is there already stays
