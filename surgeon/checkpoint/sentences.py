@@ -62,7 +62,7 @@ def _renamed(step: Renamed) -> str:
     if step.layers:
         parts.append(f"{count(len(step.layers), 'layer')} of the weights file matched by order and shape.")
         parts.append(
-            f"Stored means agree with what reaches the layer in {step.checked} of "
+            f"Stored means agree with those of the layer's input in {step.checked} of "
             f"{count(step.norms, 'BatchNorm layer')}."
             if step.checked
             else "No statistics could confirm the order."
@@ -141,9 +141,9 @@ def _tested(step: Tested) -> str:
     views = f", views {step.tta}" if step.tta else ""
     known = "" if step.images.split == "test" else f" ({_images(step.images)})"
     if (iou := step.figures.values.get("iou")) is not None:
-        return f"Test: mean IoU {_figure('iou', iou)} on {count(step.figures.images, 'image')}{known}{views}."
+        return f"Test mean IoU: {_figure('iou', iou)} on {count(step.figures.images, 'image')}{known}{views}."
     accuracy = _figure("accuracy", step.figures.values.get("accuracy"))
-    return f"Test: {accuracy} of {count(step.figures.images, 'image')}{known}{views}."
+    return f"Test accuracy: {accuracy} on {count(step.figures.images, 'image')}{known}{views}."
 
 
 def _merged(step: Merged) -> str:
@@ -165,7 +165,7 @@ def _recalibrated(step: Recalibrated) -> str:
     if step.prior is None:
         sentences = [f"Normalisation statistics collected for {where}."]
     else:
-        sentences = [f"Normalisation statistics estimated anew for {where}, prior {step.prior:g} images."]
+        sentences = [f"Normalisation statistics re-estimated for {where}, prior {step.prior:g} images."]
     if step.mean_shift is not None:
         sentences.append(f"Means moved by {step.mean_shift:.3f} standard deviations on average.")
     if step.entropy is not None:
@@ -198,7 +198,7 @@ def _averaged(step: Averaged) -> str:
     if step.chosen_on is not None:
         sentences.append(f"Members were chosen on {_images(step.chosen_on)}.")
     if step.statistics_from is not None:
-        sentences.append(f"Normalisation statistics were estimated anew on {_images(step.statistics_from)}.")
+        sentences.append(f"Normalisation statistics were re-estimated on {_images(step.statistics_from)}.")
     if step.averaged_layers:
         sentences.append(
             f"In {count(step.averaged_layers, 'layer')} the statistics of auxiliary branches or modes are averages."

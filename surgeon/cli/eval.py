@@ -189,7 +189,7 @@ def tell(result: Evaluation) -> None:
         output.say(
             f"Gain over one view ({first}, {one.metrics.cross_entropy:.4f}): {label(one.metrics.primary)} "
             f"{gain_text(gains[one.metrics.primary])}; cross-entropy {gain_text(gains['cross-entropy'])}; "
-            f"price: {result.views} views, {one.times_the_time:.1f}x the time"
+            f"cost: {result.views} views, {one.times_the_time:.1f}x the time"
         )
     if result.logits_file:
         output.say(f"Logits: {result.logits_file}")

@@ -309,4 +309,4 @@ def tell(result: FineTuning) -> None:
     rows = {f"{r.split}, {r.setting}" + (f", {r.tta} views" if r.tta else ""): r.metrics for r in rows_of(result)}
     output.show(columns.by_metric(rows))
     if result.test is None:
-        output.say(f"There are no test {samples}, and figures on the validation split flatter what was chosen on it.")
+        output.say(f"There are no test {samples}: validation figures are optimistic for what was chosen on them.")

@@ -226,7 +226,7 @@ def _say_totals(inspection: Inspection, weights: str) -> None:
     parameters = f"{inspection.norm_parameters:,} of {count(inspection.parameters, 'parameter')} ({share:.2%})"
     output.say(f"{kinds} · {parameters}{f' · weights: {escape(weights)}' if weights else ''}")
     if inspection.unhealthy:
-        output.say(f"[yellow]{count(inspection.unhealthy, 'layer')} with a remark on the statistics.[/]")
+        output.say(f"[yellow]{count(inspection.unhealthy, 'layer')} with unusual statistics.[/]")
     open_paths = sum(bool(layer.norm_free_path) for layer in inspection.layers)
     if open_paths:
         output.say(

@@ -99,13 +99,13 @@ def recalibrate(
     if lr is not None and not 0 < lr < float("inf"):
         raise SurgeonError(f"--lr cannot be {lr:g}.", "It is a number above 0; 0.001 is usual.")
     if save_logits is not None and not confirm:
-        raise SurgeonError("--save-logits takes logits of images with labels that are measured: add --confirm.")
+        raise SurgeonError("--save-logits saves the predictions that --confirm measures: add --confirm.")
     if collect and tent:
         raise SurgeonError(
-            "--collect changes nothing but statistics, and --tent changes gamma and beta.", "Run two commands."
+            "--collect only adds statistics, but --tent changes gamma and beta.", "Run them one after the other."
         )
     if collect and number != _prior("1024"):
-        raise SurgeonError("--prior weighs old statistics, and --collect is for layers that have none.")
+        raise SurgeonError("--prior weights old statistics, but --collect is for layers that have none.")
     with loading():
         from surgeon.commands.recalibrate.operation import EntropyRequest, RecalibrationRequest, run_recalibration
         from surgeon.surgery.entropy import EPOCHS, RATE

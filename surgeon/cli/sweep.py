@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SWEPT, CHOICE, KEPT = "What to sweep", "How to choose", "What to store"
 
 WHY_DROPPED = {
-    "beaten": "the leader was better beyond doubt on the images so far",
+    "beaten": "the leader was better by three standard errors on the images so far",
     "interpolated": "never computed, but estimated from the logits at other values",
     "thinned out": "not among the best so far, so not worth more images",
 }

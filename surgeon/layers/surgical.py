@@ -227,7 +227,7 @@ class SurgicalNorm(BatchNormInterface):
             half, left_over = divmod(len(x), 2)
             if left_over:
                 raise SurgeonError(
-                    f"A batch of {len(x)} has no two halves for the branches of a split network.",
+                    f"A batch of {len(x)} cannot be halved for the two branches of a split network.",
                     "Pass as many images for the auxiliary branch as for main: torch.cat([weak, strong]).",
                 )
             weak, strong = x.split_with_sizes([half, half])  # a slice has a gradient of the whole size

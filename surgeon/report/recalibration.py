@@ -66,7 +66,7 @@ def in_sentences(result: Recalibration) -> list[str]:
     if result.confirmed is not None:
         sentences.append(f"On {_images(result.confirmed)}, held out: {_gains(result.confirmed)}.")
     else:
-        sentences.append("Without labels nobody knows whether that is better; with labels `--confirm` measures it.")
+        sentences.append("Without labels, it is unknown whether that is better; with labels, `--confirm` measures it.")
     if result.source is not None:
         sentences.append(f"On the original domain, {_images(result.source)}: {_gains(result.source)}.")
     return sentences

@@ -97,10 +97,10 @@ def in_sentences(result: Robustness) -> list[str]:
         if failed:
             sentences.append(
                 f"{name}: {count(len(failed), 'sanity check')} of attacks failed ({failed[0].expectation}). Its "
-                "gradients may be masked: its accuracy under attack is no proof of robustness."
+                "gradients may be masked: its accuracy under attack does not prove robustness."
             )
     if error is not None and not result.complete:
         sentences.append("Not all fifteen corruptions at all severities: the mean is not the published uCE.")
     elif error is not None and result.made_here:
-        sentences.append("Frost has a texture of surgeon's own: the mean is not comparable to published figures.")
+        sentences.append("Frost has surgeon's own texture, so the mean is not comparable with published figures.")
     return sentences

@@ -25,25 +25,25 @@ class Evaluation(BaseModel):
         (), description="Conditions, as for `eval --under`; the figure is the mean over them."
     )
     tta: str | None = Field(None, description="Views of each image, as for `eval --tta`.")
-    alpha: float | None = Field(None, ge=0, le=1, description="Of example-weighted layers, set after training.")
+    alpha: float | None = Field(None, ge=0, le=1, description="Alpha of example-weighted layers, set after training.")
     branch_share: float | None = Field(
         None, alias="lambda", ge=0, le=1, description="Mix of the branches of a split network, as for `eval --lambda`."
     )
     recalibrate: float | None = Field(
         None,
         ge=0,
-        description="Adapt each network to these images without their labels, at this prior: each half as adapted by "
-        "the other.",
+        description="Recalibrate each network on these images, without labels, at this prior. Each half is predicted "
+        "by the network adapted to the other half.",
     )
     ensemble: Literal["seeds", "snapshots"] | None = Field(
         None, description="Average the logits of the networks of all seeds, or of the snapshots of each run."
     )
     features: StrictBool = Field(
         False,
-        description="Also keep what the head of each network sees of each image, to compare networks by "
-        "(`variability`). Takes 4 bytes per image and channel.",
+        description="Also keep the features before each network's head, to compare networks (`variability`). "
+        "They take 4 bytes per image and channel.",
     )
-    variants: tuple[str, ...] = Field((), description="Only these; default: all that it fits.")
+    variants: tuple[str, ...] = Field((), description="Only these variants. Default: all that it applies to.")
 
     @property
     def measures_anew(self) -> bool:

@@ -50,9 +50,9 @@ class StudyFile(BaseModel):
     variants: dict[str, dict[str, Any] | None] = Field(
         default_factory=dict,
         description="By name, what differs: `model`, `weights`, `pretrained`, `data`, `unlabelled`, `recipe`, any key "
-        "of a recipe. `varies: init_seed` gives each run its number as that seed alone, not as the seed of everything.",
+        "of a recipe. `varies: init_seed` varies only that seed between runs, not all.",
     )
-    seeds: Seeds = Field(DEFAULT_SEEDS, description="How many (0, 1, 2, …), or a list.")
+    seeds: Seeds = Field(DEFAULT_SEEDS, description="Number of seeds (0, 1, 2, …), or a list.")
     evaluations: dict[str, Evaluation | None] = Field(
         default_factory=_tested, description="By name; see below. Default: the test of each run."
     )
@@ -68,9 +68,11 @@ class StudyFile(BaseModel):
         "false. Default: if a variant has `varies`, in comparison with the first variant in the first evaluation.",
     )
     skip_bad: StrictBool = Field(False, description="Leave out images that cannot be read.")
-    cpus: float = Field(1, gt=0, description="Of one run, on Ray.")
-    gpus: float = Field(0, ge=0, description="Of one run, on Ray.")
-    memory: float | None = Field(None, gt=0, description="Of one run, in GiB; default: measured, on Ray not reserved.")
+    cpus: float = Field(1, gt=0, description="CPUs for each run, on Ray.")
+    gpus: float = Field(0, ge=0, description="GPUs for each run, on Ray.")
+    memory: float | None = Field(
+        None, gt=0, description="Of each run, in GiB. Default: measured; on Ray, not reserved."
+    )
 
     @validator("evaluations", mode="before")
     @classmethod
@@ -229,9 +231,9 @@ def _in_network(network: Mapping[str, Any], wrong: set[str]) -> Iterator[str]:
         if network[key] is None and key not in wrong:
             yield f"there is no `{key}`, neither here nor in the study"
         elif network[key] is not None and not isinstance(network[key], str):
-            yield f"{key}={shortened(network[key])}: it should be a text"
+            yield f"{key}={shortened(network[key])}: it should be a string"
     if network["unlabelled"] is not None and not isinstance(network["unlabelled"], str):
-        yield f"unlabelled={shortened(network['unlabelled'])}: it should be a text"
+        yield f"unlabelled={shortened(network['unlabelled'])}: it should be a string"
     if isinstance(network["model"], str) and (text := _refused(check_model_name, network["model"])):
         yield text
     if (weights := network["weights"]) is not None and not (isinstance(weights, str) and Path(weights).is_file()):
@@ -292,7 +294,7 @@ def _comparisons(given: StudyFile, cells: list[Cell], problems: list[str]) -> It
         for baseline in [baselines] if isinstance(baselines, str) else baselines:
             found = list(_pairs(candidate, baseline, cells))
             if not found:
-                problems.append(f"comparisons: there is nothing to compare {candidate!r} with {baseline!r} by")
+                problems.append(f"comparisons: no evaluation compares {candidate!r} with {baseline!r}")
             yield from found
 
 

@@ -138,7 +138,7 @@ def begin(folder: StudyFolder, study: Definition, overwrite: bool) -> list[str]:
     for name in changed_evaluations(record, study):
         for file in (folder.path / "evaluations").glob(f"*/{name}--*"):
             _remove(file)
-        sentences.append(f"The evaluation {name!r} has changed and is done again.")
+        sentences.append(f"The evaluation {name!r} has changed and is measured again.")
     _write(folder, study, {**before, **{name: one.settings for name, one in wanted.items()}}, measured | evaluations)
     return sentences
 

@@ -124,8 +124,8 @@ def _notes(outputs: list[Tensor], rows: dict[str, int], examples: int) -> list[s
     folded = [name for name, seen in rows.items() if seen != examples]
     if folded:
         notes.append(
-            f"{count(len(folded), 'layer')} ({listing(folded, limit=2)}) see more rows than images: "
-            "there, an example's own statistics are those of a row"
+            f"{count(len(folded), 'layer')} ({listing(folded, limit=2)}) get more rows than "
+            "images, so their statistics per example are those of a row"
         )
     return notes
 

@@ -15,7 +15,7 @@ from surgeon.core.errors import SurgeonError, did_you_mean
 
 def _as_list(value: Any) -> Any:
     if not isinstance(value, str | list | tuple):
-        raise ValueError("it should be a text or a list of texts")
+        raise ValueError("it should be a string or a list of strings")
     return [value] if isinstance(value, str) else value
 
 

@@ -75,4 +75,4 @@ def recipe_text(path: Path) -> str:
     try:
         return read_bounded(path, "recipe", MOST_RECIPE_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: it is no UTF-8 text ({error}).") from None
+        raise SurgeonError(f"The recipe {str(path)!r} is not readable YAML: it is not UTF-8 text ({error}).") from None

@@ -37,7 +37,7 @@ def test_without_bn_nothing_is_rewritten_and_the_checkpoint_is_plain(tmp_path: P
     result = document("finetune", "resnet10t", *OPTIONS, *options)
     assert (result["rewrites"], result["sweeps"], operations(run / "checkpoint")) == ("", [], {})
     assert result["settings"] == [
-        "No alpha was tried, because the network has no example-weighted layers: `--bn example-weighted` asks for them."
+        "No alpha was tried, because the network has no example-weighted layers: `--bn example-weighted` adds them."
     ]
     done("export", run / "checkpoint", "--to", "timm", "-o", plain)
     network = timm.create_model(f"local-dir:{plain}", pretrained=True).eval()

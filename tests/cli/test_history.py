@@ -117,7 +117,7 @@ def test_a_test_figure_is_quoted_only_of_the_network_that_was_tested(runs: Path)
     done("sweep", tested, *FEW, "--alpha", "0,0.9", "--apply", "--force", "-o", "swept")
     (step,) = (s for s in history("swept/checkpoint")[4:] if s["kind"] == "swept")
     assert bool(quoted("swept/checkpoint") or ()) is not step["changed"]
-    assert "Test: " in card("swept/checkpoint"), "the history still tells it"
+    assert "Test accuracy: " in card("swept/checkpoint"), "the history still tells it"
 
 
 def test_snapshots_and_their_average(runs: Path) -> None:

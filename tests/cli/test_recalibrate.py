@@ -63,7 +63,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_without_labels_nothing_is_claimed_of_accuracy(flat: Path, here: Path) -> None:
     told = done("recalibrate", "digits-resnet8", "--data", flat, "-o", "out")
-    assert "Without labels nobody knows" in told.stderr
+    assert "Without labels, it is unknown" in told.stderr
     assert "mean confidence" in told.stderr
     assert "from 80 images, without labels and with a weight of 7.2%" in told.stderr
     moved = json.loads((here / "out" / "report" / "result.json").read_text("utf-8"))["layers"]

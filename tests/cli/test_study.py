@@ -202,7 +202,7 @@ def test_runs_that_cannot_even_write_down_why_they_failed_count_as_failed() -> N
 def test_other_settings_in_the_same_folder() -> None:
     first = document("study", write(evaluations={"e": {"tta": "flip"}}), "-o", "out", "--jobs", "1")
     outcome = invoke("study", write(evaluations={"e": {"limit": 50}}), "-o", "out", "--jobs", "1", "--json")
-    assert "The evaluation 'e' has changed and is done again." in outcome.stderr
+    assert "The evaluation 'e' has changed and is measured again." in outcome.stderr
     assert (first["rows"][0]["images"], json.loads(outcome.stdout)["rows"][0]["images"]) == (450, 50)
     trained = Path("out/runs/plain-0/result.json").read_bytes()
     changed = write(recipe={**TINY["recipe"], "lr": 0.02})

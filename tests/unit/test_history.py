@@ -161,11 +161,11 @@ def test_what_data_are_called(spec: str, expected: tuple[str, DataKind, str | No
             "flip. alpha 0.05: accuracy 89.00% to 91.00% on the held-out images, gain +2.00 points (95%: +1.00 to "
             "+3.00). It was stored because of --force. Settings are chosen on half of the test images.",
         ),
-        (on_test_images(), "Test: 93.21% of 10,000 images, views flip."),
+        (on_test_images(), "Test accuracy: 93.21% on 10,000 images, views flip."),
         (
             Renamed(rules=(r"stage_(\d)=layer\1",), layers={"stem": "conv1"}, checked=18, norms=19),
             r"Tensors of the weights file renamed by stage_(\d)=layer\1. 1 layer of the weights file matched by order "
-            "and shape. Stored means agree with what reaches the layer in 18 of 19 BatchNorm layers.",
+            "and shape. Stored means agree with those of the layer's input in 18 of 19 BatchNorm layers.",
         ),
         (Exported(target="onnx", folded=1), "Exported to onnx, with 1 BatchNorm layer folded into convolutions."),
     ],
@@ -190,4 +190,4 @@ def test_members_are_told_apart() -> None:
 def test_figures_that_are_not_finite_are_told() -> None:
     nothing = Figures(images=3, values={"accuracy": float("nan")})
     (told,) = in_sentences([on_test_images().model_copy(update={"figures": nothing})])
-    assert told.startswith("Test: not finite of 3 images")
+    assert told.startswith("Test accuracy: not finite on 3 images")

@@ -438,7 +438,7 @@ def test_what_was_done_is_remembered(tmp_path: Path) -> None:
     assert (step["prior"], step["estimated_on"]["number"], step["layers"]) == (32, 32, len(found.layers))
     assert step["entropy"]["epochs"] == found.entropy.epochs
     card = (tmp_path / "kept" / "README.md").read_text("utf-8")
-    assert "estimated anew" in card
+    assert "statistics re-estimated" in card
     assert "ntropy minimisation" in card
     again = surgeon.load(tmp_path / "kept")
     x = randn(3, 1, 8, 8, seed=2)

@@ -10,7 +10,7 @@ from surgeon.report.robustness_text import in_sentences
 from surgeon.results import Robustness
 
 PART = "Not all fifteen corruptions at all severities: the mean is not the published uCE."
-FROST = "Frost has a texture of surgeon's own: the mean is not comparable to published figures."
+FROST = "Frost has surgeon's own texture, so the mean is not comparable with published figures."
 
 
 def measured(*under: str) -> Robustness:

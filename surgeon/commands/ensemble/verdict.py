@@ -48,7 +48,7 @@ def _gain(result: Ensemble, combination: Combination) -> str:
 def _disagreement(result: Ensemble) -> str:
     share = f"{result.mean_disagreement:.2%}"
     if result.mean_disagreement == 0:
-        return "All members predict the same class for every image, so averaging can change confidence only."
+        return "All members predict the same class for every image, so averaging can only change the confidence."
     return f"Two members disagree on {share} of the images on average."
 
 
@@ -80,8 +80,8 @@ def _soup(result: Ensemble, combination: Combination) -> list[str]:
     if statistics.averaged_layers:
         sentences.append(
             f"In {len(statistics.averaged_layers)} of its layers the statistics of auxiliary branches or modes are "
-            "averages of the members' and were not estimated anew."
+            "averages of the members' and were not re-estimated."
         )
     if result.split == statistics.split:
-        sentences.append("Its statistics come from the images that it is reported on, which flatters it.")
+        sentences.append("Its statistics come from the images that it is measured on, so its figures are optimistic.")
     return sentences

@@ -64,6 +64,6 @@ def _images(inputs: tuple[Tensor] | None) -> Tensor | None:
         return None
     if not isinstance(inputs, tuple) or len(inputs) != 1 or not isinstance(inputs[0], Tensor) or len(inputs[0]) < 2:
         raise SurgeonError(
-            "What can be exported takes one batch of images, here of two or more.", "Pass inputs=(images,)."
+            "A network can be exported if it takes one batch of images; pass two or more.", "Pass inputs=(images,)."
         )
     return inputs[0].detach().cpu().float()

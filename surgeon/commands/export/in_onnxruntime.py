@@ -77,9 +77,9 @@ def in_onnxruntime(prepared: PreparedNetwork) -> InOnnxruntime:
     with evaluating(prepared.model), torch.no_grad():
         answer, again, alone = (prepared.model(some) for some in (images, images, images[:1]))
     if not isinstance(answer, Tensor):
-        raise _refusal(f"it answers with a {type(answer).__name__}, not with a tensor of logits")
+        raise _refusal(f"it returns a {type(answer).__name__}, not a tensor of logits")
     if not torch.equal(answer, again):
-        raise _refusal("it answers the same images differently each time")
+        raise _refusal("its outputs for the same images differ from call to call")
     if relative_difference(answer[:1], alone) > TOLERANCE:
         raise _refusal("its prediction for an image depends on the others in the batch")
     try:

@@ -28,9 +28,7 @@ from surgeon.surgery.apply import current_plan
 from surgeon.training.loop import Trainer
 
 LAMBDAS = "0:1:11"
-NO_ALPHA = (
-    "No alpha was tried, because the network has no example-weighted layers: `--bn example-weighted` asks for them."
-)
+NO_ALPHA = "No alpha was tried, because the network has no example-weighted layers: `--bn example-weighted` adds them."
 
 
 def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:

@@ -261,7 +261,7 @@ class Run:
         masks = f" Segmentation at {size} pixels." if self.splits.train.masks is not None else ""
         return (
             f"{count(self.recipe.epochs, 'epoch')} of {count(self.feed.steps_per_epoch, 'step')}, "
-            f"{count(learning, 'parameter')} to learn; {len(self.splits.train):,} training, "
+            f"{count(learning, 'parameter')} to train; {len(self.splits.train):,} training, "
             f"{len(self.splits.validation):,} validation and {test} test {self.medium.noun}s.{masks} "
             f"{' '.join((*self.remarks, self.untrained_branch))}"
         ).rstrip()

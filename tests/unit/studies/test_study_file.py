@@ -67,7 +67,7 @@ def test_comparisons_are_checked_beside_other_mistakes_and_what_variants_share_i
     assert message.startswith("4 problems in 'mine.yaml'"), message
     assert message.count("lr=-1") == 1
     assert "variants 'plain' and 'ghost': lr=-1" in message
-    assert "there is nothing to compare 'ghost' with 'plan' by" in message
+    assert "no evaluation compares 'ghost' with 'plan'" in message
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_comparisons_are_checked_beside_other_mistakes_and_what_variants_share_i
             {"evaluations": {"s": {"recalibrate": 64, "tta": "flip"}}},
             "recalibrate does not go with under, tta, lambda and features",
         ),
-        ({"comparisons": {"ghost": "plan"}}, "nothing to compare 'ghost' with 'plan'"),
-        ({"comparisons": {"ghost/tset": "plain/test"}}, "nothing to compare 'ghost/tset'"),
+        ({"comparisons": {"ghost": "plan"}}, "no evaluation compares 'ghost' with 'plan'"),
+        ({"comparisons": {"ghost/tset": "plain/test"}}, "no evaluation compares 'ghost/tset'"),
         ({"memory": 0}, "memory=0"),
     ],
 )

@@ -167,7 +167,7 @@ def test_page_picture_and_table(folder: StudyFolder) -> None:
     page = (folder.path / "report.html").read_text()
     shown = [one for one in result.variability if one.ratio is not None or report.key(one) == "all/test"]
     assert page.count('<g class="tile"') == len(shown) > 18
-    assert "only the shape can be compared" in page
+    assert "only the pattern can be compared" in page
     chart = report.heat_map(result)
     assert chart is not None
     assert [cell.written for cell in chart.cells if cell.original] == ["1.00"] * 6

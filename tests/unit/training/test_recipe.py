@@ -126,7 +126,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     message = told.value.message
     assert message.startswith("6 problems in mine.yaml: ")
     assert "no key 'epoch' (did you mean epochs?)" in message
-    assert "bn=7: it should be a text or a list of texts" in message
+    assert "bn=7: it should be a string or a list of strings" in message
     assert "milestones=0.5: Input should be a list" in message
     assert "no optimiser 'adamwx' in timm. Did you mean adamw" in message
     for key in ("lr=-1", "schedule='cosin'"):
