@@ -124,9 +124,15 @@ def record(path: str) -> str:
     body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name).body
     rows = []
     for node, following in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign):
-            text = ast.unparse(following).strip("'\"") if isinstance(following, ast.Expr) else ""
-            rows.append([f"`{ast.unparse(node.target)}`", cell(f"`{ast.unparse(node.annotation)}`"), cell(text)])
+        if isinstance(node, ast.AnnAssign) and not ast.unparse(node.target).startswith("_"):
+            text = ast.literal_eval(following.value) if isinstance(following, ast.Expr) else ""
+            rows.append(
+                [
+                    f"`{ast.unparse(node.target)}`",
+                    cell(f"`{ast.unparse(node.annotation)}`"),
+                    cell(" ".join(text.split())),
+                ]
+            )
     return table(["field", "type", ""], rows)
 
 

@@ -45,18 +45,18 @@ class Export(Result):
     model: str
     target: Target
     output: str
-    """The file, or the folder."""
+    """The exported file or folder."""
     files: dict[str, int]
-    """Everything that was written, with sizes in bytes."""
+    """All written files, with their sizes in bytes."""
     preprocessing: Preprocessing | None
-    """What has to be done to images first."""
+    """The preprocessing that the exported network expects."""
     folded: int | None
     """BatchNorm layers folded into convolutions; None if that was not asked for."""
     data: str | None = None
-    """Whose images the written network was compared on with the original; None for random ones, or those passed."""
+    """Data set whose images were compared; None for random images or those passed."""
     images: int
     batch_sizes: tuple[int, ...]
-    """How many of them at a time."""
+    """The batch sizes that were compared."""
     difference: float
-    """The largest from the original's outputs, relative to the largest output."""
+    """Largest difference from the original's outputs, relative to the largest output."""
     notes: tuple[str, ...] = ()

@@ -53,25 +53,25 @@ class Prediction(Result):
     model: str
     rewrites: str
     prediction_by: str | None = None
-    """Which branch of a split network predicted."""
+    """The branch of a split network that predicted."""
     temperature: float | None = None
-    """By which the checkpoint has logits divided."""
+    """The stored temperature, by which logits are divided."""
     outputs: int
     class_names_from: str
-    """Who names the classes: `checkpoint`, `imagenet-1k` or another set of ImageNet, or `numbers`."""
+    """Where class names come from: `checkpoint`, `imagenet-1k` or another ImageNet set, or `numbers` (no names)."""
     preprocessing: Preprocessing
     device: str
     precision: Precision
     tta: str | None = None
     views: int = 1
     images: tuple[PredictedImage, ...]
-    """In the order in which they were given."""
+    """The predictions, in the given order."""
     masks: tuple[PredictedMask, ...] = ()
-    """In the place of classes, if the network segments."""
+    """Instead of classes, if the network segments."""
     bad_images: tuple[str, ...] = ()
-    """Those that could not be read and were left out, each with the reason."""
+    """Images that could not be read and were left out, each with the reason."""
     remarks: tuple[str, ...] = ()
-    """How the samples were brought into the form that the network takes, where a user should know."""
+    """Notes on how the samples were prepared."""
     seconds: float
     csv_file: str | None = None
 

@@ -58,7 +58,7 @@ class StudyRow(Result):
     over_seeds: Bounds | None
     """95% interval of the mean, for other seeds on the same images (Student's t)."""
     over_images: Bounds | None
-    """95% interval of the mean, for the same runs on other images; None where the metric is no mean over images."""
+    """95% interval of the mean, for the same runs on other images; None if the metric is not a mean over images."""
     images: int | None
 
 
@@ -79,10 +79,10 @@ class StudyDifference(Result):
     over_images: Bounds | None
     """95% interval, for the same runs on other images."""
     family_over_seeds: Bounds | None
-    """The same, such that all differences of the table together are right in 95 of 100 studies (Bonferroni)."""
+    """The same, corrected for the number of differences in the table (Bonferroni)."""
     family_over_images: Bounds | None
     verdict: str
-    """`better` or `worse` if both intervals for the whole table leave out zero; else why not."""
+    """`better` or `worse` if both corrected intervals exclude zero; otherwise why not."""
 
 
 class StudyVariability(Result):
@@ -95,7 +95,7 @@ class StudyVariability(Result):
     runs: int
     images: int
     is_source: bool
-    """Whether one source of randomness alone was different in each run."""
+    """Whether only one source of randomness differs between the runs."""
     averages: bool
     """Whether each run's predictions are averages over snapshots or views."""
     value: float
@@ -104,13 +104,13 @@ class StudyVariability(Result):
     over_runs: Bounds | None
     """95% interval, for other runs on the same images."""
     ratio: float | None
-    """To the reference, of the values or of what they lack of 1; None for the reference itself."""
+    """Ratio to the reference, of the values or of their distances from 1; None for the reference itself."""
     ratio_over_runs: Bounds | None
     """95% interval."""
     family_ratio: Bounds | None
-    """The same, such that all ratios of the table together are right in 95 of 100 studies (Bonferroni)."""
+    """The same, corrected for the number of ratios in the table (Bonferroni)."""
     verdict: str
-    """`less` or `more` than the reference, if the interval for the whole table leaves out 1; else why not."""
+    """`less` or `more` than the reference if the corrected interval excludes 1; otherwise why not."""
 
 
 class Study(Result):
@@ -123,14 +123,14 @@ class Study(Result):
     rows: tuple[StudyRow, ...]
     differences: tuple[StudyDifference, ...]
     comparisons: int
-    """How many differences the whole table has; the intervals `family_…` are corrected for so many."""
+    """Number of differences in the table, for which the intervals `family_…` are corrected."""
     variability: tuple[StudyVariability, ...] = ()
     variability_reference: str = ""
-    """The `variant/evaluation` that ratios are to."""
+    """The `variant/evaluation` that ratios refer to."""
     variability_comparisons: int = 0
-    """How many ratios there are; the intervals `family_ratio` are corrected for so many."""
+    """Number of ratios, for which the intervals `family_ratio` are corrected."""
     notes: tuple[str, ...] = ()
-    """What to know about the figures, in sentences."""
+    """Notes on the figures, in sentences."""
     output: str
 
     def count(self, state: RunState) -> int:

@@ -29,16 +29,16 @@ class Point(Result):
 
     value: float
     second: float | None = None
-    """Of the second axis, where two were swept at once."""
+    """Value of the second option, if two were swept at once."""
     metrics: Metrics
     gain: Gain | None
-    """By the metric of the sweep; None for the original itself."""
+    """Gain over the original in the metric of the sweep; None for the original itself."""
     other_gains: tuple[Gain, ...] = ()
-    """By the other metrics that are drawn."""
+    """Gains in the other metrics that are drawn."""
     dropped: str | None = None
-    """Why a race went on without it: `beaten`, `thinned out`, or `interpolated`: never computed, but estimated."""
+    """Why a race dropped it: `beaten`, `thinned out`, or `interpolated` (estimated, not computed)."""
     clean: Metrics | None = None
-    """On clean images, where the setting was chosen under other conditions."""
+    """Figures on clean images, if the sweep chose under other conditions."""
 
     def gain_by(self, metric: str) -> Gain | None:
         own = () if self.gain is None else (self.gain,)
@@ -56,15 +56,15 @@ class Interpolation(Result):
     """How a race found out which value to compute on all images."""
 
     computed: tuple[float, ...]
-    """The values of which the logits of all others were interpolated."""
+    """The computed values from which the logits of all others were interpolated."""
     images: int
-    """On how many images."""
+    """Number of images on which they were computed."""
     checked: tuple[float, ...]
-    """Other values that were computed, to see whether interpolation can be trusted: also the most promising one."""
+    """Further values that were computed to check the interpolation, the most promising one among them."""
     checked_images: int
-    """On how many images at least."""
+    """Smallest number of images on which they were computed."""
     disagreement: float
-    """The largest share of images of which an interpolated prediction was another one than the computed."""
+    """Largest share of images with an interpolated prediction that differs from the computed one."""
 
 
 class Setting(Result):
@@ -72,17 +72,17 @@ class Setting(Result):
 
     name: str
     choosing: Metrics
-    """On the images that it was chosen or fitted on."""
+    """Figures on the images that it was chosen or fitted on."""
     confirming: Metrics | None = None
-    """On held-out images, with the temperature fitted on the choosing ones."""
+    """Figures on held-out images, with the temperature fitted on the choosing ones."""
     gains: tuple[Gain, ...] = ()
-    """Over the original, by several metrics; on held-out images if there are any. If several settings were
-    measured there, the intervals of all of them together contain the truth 95 times of 100."""
+    """Gains over the original in several metrics; on held-out images if there are any. If several settings were
+    measured there, their intervals are corrected for the number of settings."""
 
     clean: Metrics | None = None
-    """On clean images (held-out ones if there are any), where the setting was chosen under other conditions."""
+    """Figures on clean images (held-out ones if there are any), if the sweep chose under other conditions."""
     clean_gain: Gain | None = None
-    """In accuracy over the original on these."""
+    """Gain in accuracy over the original on these."""
 
     @property
     def reported(self) -> Metrics:
@@ -116,16 +116,16 @@ class Sweep(Result):
     data: str
     split: str
     axis: str
-    """What was swept: alpha."""
+    """The swept option, such as alpha."""
     second_axis: str | None = None
-    """What else was swept at once, every value with every other."""
+    """The second option, if two were swept at once."""
     metric: str
     higher_is_better: bool
     method: Method
     interpolation: Interpolation | None = None
-    """What a race went by, where it did not try all values."""
+    """How a race interpolated, if it did not compute all values."""
     original: float
-    """The value at which the network is what it was before any surgery."""
+    """The value at which the network equals the original."""
     second_original: float | None = None
     points: tuple[Point, ...]
     """All swept values in ascending order."""
@@ -138,32 +138,32 @@ class Sweep(Result):
     """The name of the best setting."""
     kept: str | None = None
     """The name of the setting that the network is left at, and that `--apply` stores: the best one if its gain is
-    beyond noise (or it was forced), else the original."""
+    significant (or it was forced), else the original."""
     forced: bool = False
-    """Whether it is kept although its gain may be noise."""
+    """Whether it is kept although its gain is not significant."""
     decision: str = ""
-    """Why, in a sentence."""
+    """Why the best setting is kept or not, in a sentence."""
     learned: tuple[Learned, ...] = ()
     under: tuple[str, ...] = ()
-    """The conditions that it was chosen under, by the mean over them; none if the images are as they are."""
+    """Conditions whose mean chose the setting; none for images as they are."""
     confirmed_under: tuple[str, ...] = ()
-    """Those that the held-out images were seen under: other families of corruptions, where there are any."""
+    """Conditions of the held-out images: other families of corruptions, if there are any."""
     max_clean_loss: float | None = None
-    """The most accuracy that a setting was allowed to lose on clean images."""
+    """Largest loss of accuracy on clean images that was allowed."""
     temperature: float | None
-    """Fitted at the kept setting on the choosing images."""
+    """Temperature, fitted at the kept setting on the choosing images."""
     temperature_gain: Gain | None = None
-    """What it does to the cross-entropy at that setting, on held-out images if there are any."""
+    """Gain in cross-entropy by the temperature, on held-out images if there are any."""
     summary: tuple[str, ...]
-    """What it all means, in sentences."""
+    """The conclusions, in sentences."""
     estimating_images: int = 0
-    """Where the prior was swept: how many other images the statistics are of, without their labels."""
+    """If the prior was swept: number of other images that gave the statistics, without labels."""
     choosing_images: int
     confirming_images: int
     warnings: tuple[str, ...] = ()
-    """What to beware of in the images it was chosen on."""
+    """Warnings about the images that chose the setting."""
     matched_classes: tuple[int, int] | None = None
-    """How many classes the data and the network have, where they were matched by name."""
+    """Number of classes of data and network, if they were matched by name."""
     bad_images: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
     tta: str | None = None
@@ -171,7 +171,7 @@ class Sweep(Result):
     device: str = "cpu"
     precision: Precision = Precision.FLOAT32
     image_forwards: int
-    """How often an image went through the network, views not counted."""
+    """Number of predictions, views not counted."""
     seconds: float
     spent: tuple[Spent, ...] = ()
     """Where they went."""

@@ -50,43 +50,43 @@ class FineTuning(Result):
     schema_version: int = 1
     model: str
     rewrites: str
-    """Of the checkpoint, with its settings."""
+    """Rewrites of the checkpoint, with its settings."""
     data: str
     classes: int
     classes_text: str = ""
-    """What masks are of, in words: how many classes, who names them, and which values are void."""
+    """The classes of masks, in words: their number, where the names come from, and which values are void."""
     train_images: int
     validation_images: int
     test_images: int
     bad_training_images: int = 0
-    """Could not be read and were left out; of all epochs, the most. Those of the other splits by name:"""
+    """Most images that could not be read in any epoch, and were left out. (The next two list names.)"""
     bad_validation_images: tuple[str, ...] = ()
     bad_test_images: tuple[str, ...] = ()
     held_back: bool
-    """Whether the validation images were taken out of the training images."""
+    """Whether the validation images were held out of the training images."""
     unlabelled: str | None = None
-    """Where the unlabelled images are from, if there were any; `same`: the training images."""
+    """Source of the unlabelled images, if there were any; `same`: the training images."""
     unlabelled_images: int = 0
     unlabelled_left_out: int = 0
-    """Unlabelled images that are validation or test images too, and were left out."""
+    """Unlabelled images that were left out because they are validation or test images."""
     preprocessing: Preprocessing
     recipe: dict[str, Any]
     decided: dict[str, str] = Field(default_factory=dict)
-    """The keys of it that had been left open, and what they were decided by."""
+    """Keys that the recipe left open, and what decided them."""
     batch_size: int
     trained_parameters: int
     parameters: int
     epochs: tuple[Epoch, ...]
     validation: Metrics
-    """Of the network as it came out of training."""
+    """Validation figures of the network as trained."""
     figures: tuple[Measured, ...] = ()
-    """Both splits, both as trained and as saved: what the chosen settings did to each."""
+    """Figures of both splits, as trained and as saved."""
     settings: tuple[str, ...]
-    """What was then chosen on the validation images, in sentences."""
+    """What the validation images then chose, in sentences."""
     sweeps: tuple[str, ...] = ()
-    """The folders of the sweeps that it was chosen by, within that of the run."""
+    """Folders of the sweeps that chose the settings, relative to the run."""
     test: Metrics | None
-    """Of the checkpoint, with its settings, on test images, on which nothing was chosen."""
+    """Test figures of the checkpoint, with its settings."""
     tta: str | None = None
     snapshots: tuple[str, ...] = ()
     device: str

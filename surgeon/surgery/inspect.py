@@ -68,11 +68,11 @@ class Inspection(Readable, BaseModel):
     layers: list[LayerReport]
     units: list[UnitReport] = []
     gates: dict[str, GateUsage] = {}
-    """How the gates of each layer that has some divided the images, if any were given."""
+    """How the gates of each layer assigned the images, if images were given."""
     shift: Shift | None = None
-    """How far the images, if any were given, are from what the stored statistics describe."""
+    """How far the images are from the stored statistics, if images were given."""
     preprocessing: Preprocessing | None = None
-    """What the network expects of its images or clips, if that is known."""
+    """The preprocessing that the network expects, if known."""
 
 
 def inspect_model(model: nn.Module, name: str = "", inputs: tuple[Any, ...] | None = None) -> Inspection:

@@ -49,6 +49,16 @@ def test_the_page_on_the_command_line_shows_every_option_of_every_command(hook: 
                 assert not option.startswith("--") or f"`{option}" in section, (name, option)
 
 
+def test_the_table_of_a_record_has_the_text_under_each_public_field(hook: Hook) -> None:
+    tables = hook("tables")
+    for path in re.findall(r"<!-- table: record (\S+) -->", (DOCS / "reference" / "api.md").read_text("utf-8")):
+        table = tables.TABLES["record"](path)
+        assert "\\n" not in table, "a text of two lines is one"
+        assert "| `_" not in table
+    sweep = tables.TABLES["record"]("surgeon.results.sweep.Sweep")
+    assert "| The name of the setting that the network is left at, and that `--apply` stores: the best one if" in sweep
+
+
 def test_tables_name_every_option_key_and_recipe(hook: Hook) -> None:
     tables = hook("tables")
     for kind, registry in (("norms", norms), ("inserts", inserts)):
