@@ -82,7 +82,7 @@ from your_code import build_network  # your function that builds the network as 
 model = surgeon.load("{folder}", build_network()){or_on_the_hub}"""
 
 _FOLDER = "path/to/this/folder"
-_OR_ON_THE_HUB = '  # or "hf-hub:OWNER/NAME", if that is where it is'
+_OR_ON_THE_HUB = '  # or "hf-hub:OWNER/NAME", if it is on the hub'
 
 
 def model_card(folder: str, surgery: Surgery, licence: str | None = None) -> str:

@@ -74,8 +74,9 @@ def _converted(step: Converted) -> str:
     parts = [count(step.layers, "layer")] if step.layers else []
     parts += [count(step.units, "inserted unit")] if step.units else []
     sentence = f"Converted to {step.rewrites or 'itself'}: {' and '.join(parts) or 'no layers'}."
-    if step.identity_difference is not None:
-        sentence += f" At the identity setting outputs differ by {step.identity_difference:.1e} (relative)."
+    if (difference := step.identity_difference) is not None:
+        told = f"differ by {difference:.1e} (relative)" if difference else "are identical"
+        sentence += f" At the identity setting, outputs {told}."
     return sentence
 
 

@@ -57,7 +57,7 @@ def affinity(
 
 def tell(result: Affinity) -> None:
     """What people are told."""
-    clean = f"{result.clean_accuracy:.2%} of {count(result.images, 'clean image')}"
+    clean = f"{result.clean_accuracy:.2%} on {count(result.images, 'clean image')}"
     tell_measured(result, result.model, [result.preprocessing], ("accuracy", clean))
     for name, reason in result.left_out.items():
         output.note(f"left out {name}: {reason}")
@@ -70,8 +70,8 @@ def tell(result: Affinity) -> None:
     output.show(table)
     if any(row.ceiling < 1 for row in result.augments):
         output.say(
-            "Where labels are mixed, the accuracy is the label's weight on the predicted class; `at most` is what "
-            "naming the heavier class every time would reach."
+            "For mixed labels, accuracy is the weight of the predicted class in the label; `at most` is what always "
+            "predicting the class with the larger weight would reach."
         )
     output.say(f"{count(len(result.augments), 'augmentation')} in {result.seconds:.1f} s, seed {result.seed}")
 

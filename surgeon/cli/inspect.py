@@ -226,10 +226,10 @@ def _say_totals(inspection: Inspection, weights: str) -> None:
     parameters = f"{inspection.norm_parameters:,} of {count(inspection.parameters, 'parameter')} ({share:.2%})"
     output.say(f"{kinds} · {parameters}{f' · weights: {escape(weights)}' if weights else ''}")
     if inspection.unhealthy:
-        output.say(f"[yellow]{count(inspection.unhealthy, 'layer')} with unusual statistics.[/]")
+        output.say(f"[yellow]{count(inspection.unhealthy, 'layer')} with problems in the statistics.[/]")
     open_paths = sum(bool(layer.norm_free_path) for layer in inspection.layers)
     if open_paths:
         output.say(
-            f"{count(open_paths, 'layer')} with a norm-free path to the output: only there does weight decay on gamma "
-            "and beta act on the network's function."
+            f"{count(open_paths, 'layer')} with a norm-free path to the output. Only there does weight decay on gamma "
+            "and beta change the network's function."
         )

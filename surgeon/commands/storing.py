@@ -43,7 +43,7 @@ def decide(setting: str, gain: Gain | None, *, tried: int = 1, force: bool = Fal
     if is_beyond_noise(gain, tried):
         return Decision(True, f"{setting} is stored: its gain in {name} is significant, {measured}.")
     if gain.better:
-        why = f"as the best of {tried} values on the images it was chosen on, its gain in {name} may be chance"
+        why = f"corrected for the choice among {tried} values, its gain in {name} is not significant"
         of_the_best = gain_text(widened(gain, tried)).removesuffix(", not significant")
         measured = of_the_best.replace("95%", f"95% for the best of {tried}")
     else:

@@ -177,9 +177,9 @@ def shift_sentence(shift: Shift) -> str:
         case Verdict.SHIFTED:
             worst = max(shift.layers, key=lambda layer: layer.excess)
             return (
-                f"The images are shifted for this network: over all layers their statistics are {figures} ({usual}; "
-                f"sampling noise {overall.noise:.2f}), with {layers} beyond what is usual for one, and farthest in "
-                f"{worst.name or 'the model itself'} ({worst.excess:.2f})."
+                f"The images are shifted for this network: over all layers, their statistics are {figures} ({usual}; "
+                f"sampling noise {overall.noise:.2f}). {layers} exceed what is usual for a single layer, "
+                f"{worst.name or 'the model itself'} most of all ({worst.excess:.2f})."
             )
         case Verdict.UNCLEAR:
             return (
@@ -187,7 +187,7 @@ def shift_sentence(shift: Shift) -> str:
                 f"(95%: {overall.low:.2f} to {overall.high:.2f}), and {usual}. More images may tell."
             )
         case Verdict.SLIGHT:
-            some = f", though {layers} beyond what is usual for one" if shift.shifted else ""
+            some = f", though {layers} exceed what is usual for a single layer" if shift.shifted else ""
             return f"No unusual shift: the images' statistics are {figures}, and {usual}{some}."
         case Verdict.NONE:
             noise = f"by no more than sampling noise ({overall.noise:.2f} standard deviations)"

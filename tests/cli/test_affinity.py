@@ -93,7 +93,7 @@ def test_as_a_table() -> None:
     outcome = done(*DIGITS, "--augment", "mixup", "--augment", "weak:flip=false", "--limit", "40")
     assert "mixup" in outcome.stdout
     assert "weak:flip=false" in outcome.stdout
-    assert "the label's weight on the predicted class" in outcome.stderr
+    assert "the weight of the predicted class in the label" in outcome.stderr
     assert "40 clean images" in outcome.stderr
     assert "predicted class" not in done(*DIGITS, "--augment", "cutout", "--limit", "20").stderr
 

@@ -167,7 +167,7 @@ def test_what_is_pushed_has_all_of_it(runs: Path, hub: Hub) -> None:
 def test_a_converted_network_is_the_original_until_somebody_may_have_trained_it() -> None:
     done("convert", "test_resnet", "--no-pretrained", "--bn", "ghost:size=4", "-o", "ghost")
     assert AS_BEFORE in card("ghost")
-    assert "At the identity setting outputs differ by" in card("ghost")
+    assert "At the identity setting, outputs " in card("ghost")
     model = surgeon.load("ghost")
     with torch.no_grad():
         for parameter in model.parameters():

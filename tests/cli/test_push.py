@@ -44,7 +44,7 @@ def four(folder: Path, address: str = "hf-hub:me/net") -> dict[str, bytes]:
     """A checkpoint's files as they are at an address: the card tells it."""
     files = {name: (folder / name).read_bytes() for name in FILES}
     card = files["README.md"].decode()
-    elsewhere = '  # or "hf-hub:OWNER/NAME", if that is where it is'
+    elsewhere = '  # or "hf-hub:OWNER/NAME", if it is on the hub'
     assert elsewhere in card
     files["README.md"] = card.replace(elsewhere, "").replace("path/to/this/folder", address).encode()
     return files

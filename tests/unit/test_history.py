@@ -22,6 +22,10 @@ def converted(shift: float | None) -> Converted:
     return Converted(rewrites="ghost:size=4", layers=7, units=0, output_shift=shift)
 
 
+def proven(difference: float) -> Converted:
+    return converted(0.0).model_copy(update={"identity_difference": difference})
+
+
 def test_there_is_one_of_every_kind() -> None:
     kinds = {kind.model_fields["kind"].default for kind in get_args(get_args(Step)[0])}
     assert {step.kind for step in every_step()} == kinds
@@ -149,6 +153,11 @@ def test_what_data_are_called(spec: str, expected: tuple[str, DataKind, str | No
     ("step", "expected"),
     [
         (converted(0.0), "Converted to ghost:size=4: 7 layers."),
+        (proven(0.0), "Converted to ghost:size=4: 7 layers. At the identity setting, outputs are identical."),
+        (
+            proven(2e-7),
+            "Converted to ghost:size=4: 7 layers. At the identity setting, outputs differ by 2.0e-07 (relative).",
+        ),
         (
             fine_tuned(),
             "Fine-tuned on cifar10: 45,000 images. 10 classes, 3 epochs; snapshot 2 of 3; accuracy 91.00% on 5,000 "
