@@ -40,8 +40,8 @@ def inspect(
         typer.Option(
             "--data",
             metavar="DATA",
-            help="Also test whether these images are shifted for the network, and show how its gates, if any, use "
-            "them.",
+            help="Also test whether these images are shifted for the network, and show how its gates, if any, "
+            "assign them to modes.",
             autocompletion=completion.data,
         ),
     ] = None,

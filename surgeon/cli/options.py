@@ -241,8 +241,8 @@ Under = Annotated[
     typer.Option(
         "--under",
         metavar="CONDITION",
-        help="Under corruptions, noise, blur, weather, digital, attacks, or one condition: fog, contrast:severity=3, "
-        "pgd:steps=20… Repeatable. See surgeon ls conditions.",
+        help="Conditions to measure under: corruptions, noise, blur, weather, digital, attacks, or a single one: "
+        "fog, contrast:severity=3, pgd:steps=20… Repeatable. See surgeon ls conditions.",
         rich_help_panel=CONDITIONS,
         autocompletion=completion.conditions,
     ),

@@ -30,12 +30,19 @@ def preview(
         ),
     ],
     data: options.Data,
-    split: Annotated[str | None, typer.Option("--split", metavar="S", help="Default: train, else test.")] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", metavar="S", help="Which split. Default: train, else test.")
+    ] = None,
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=64, help="Images to show.")] = 8,
     seed: options.Seed = 0,
     input_size: Annotated[
         int | None,
-        typer.Option("--input-size", metavar="N", min=1, help="Default: the images' own size up to 64 px, else 224."),
+        typer.Option(
+            "--input-size",
+            metavar="N",
+            min=1,
+            help="Height and width in pixels. Default: the images' own size up to 64 px, else 224.",
+        ),
     ] = None,
     image_column: options.ImageColumn = None,
     label_column: options.LabelColumn = None,

@@ -72,13 +72,15 @@ def recalibrate(
         typer.Option(
             "--save-logits",
             metavar="FILE",
-            help="With --confirm: write logits, labels and indices of all images, each half adapted on the other.",
+            help="With --confirm: write logits, labels and indices of all images. Each half is predicted by the "
+            "network adapted to the other.",
         ),
     ] = None,
     collect: Annotated[
         bool,
         typer.Option(
-            "--collect", help="Instead, collect statistics for layers that have none (GroupNorm), to sweep with."
+            "--collect",
+            help="Instead, collect statistics for layers that have none (GroupNorm), for a later sweep of alpha.",
         ),
     ] = False,
     folder: Annotated[
