@@ -170,7 +170,7 @@ def tell(result: Recalibration) -> None:
     for sentence in in_sentences(result):
         output.say(f"• {escape(sentence)}")
     output.say(
-        f"[dim]{result.seconds:.1f} s on {result.device}, {result.seconds_estimating:.1f} s of it for estimating[/]"
+        f"[dim]{result.seconds:.1f} s on {result.device}, {result.seconds_estimating:.1f} s of it to estimate[/]"
     )
 
 
