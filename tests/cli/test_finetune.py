@@ -537,7 +537,7 @@ def test_a_split_network_trains_on_weak_and_strong_copies(tmp_path: Path) -> Non
 def test_a_dry_run_tells_what_network_and_images_decide(tmp_path: Path) -> None:
     outcome = done(*QUICK, "-o", tmp_path / "run", "--dry-run")
     assert yaml.safe_load(outcome.stdout)["batch_size"] == 20
-    assert "2 epochs of 4 steps, 75,002 parameters to learn" in outcome.stderr
+    assert "2 epochs of 4 steps, 75,002 parameters to train" in outcome.stderr
     assert "80 training, 80 validation and 80 test images" in outcome.stderr
     nowhere = ("finetune", "digits-resnet8", "--data", tmp_path / "nowhere", "-o", tmp_path / "run", "--dry-run")
     assert "nowhere" in refusal(*nowhere)
