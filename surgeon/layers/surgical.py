@@ -22,6 +22,7 @@ from surgeon.core.private import children_of, tensors_of
 from surgeon.layers import kernels, native, statistics, symbolic
 from surgeon.layers.activations import following
 from surgeon.layers.checks import DIMENSIONS, check_alpha, check_channels, check_dimensions
+from surgeon.layers.halves import normalise_halves
 from surgeon.layers.interface import BatchNormInterface
 from surgeon.layers.router import Branch, Router
 from surgeon.layers.rules import BatchStatistics, InferenceRule, SynchronisedStatistics, TrainingRule
@@ -230,6 +231,8 @@ class SurgicalNorm(BatchNormInterface):
                     f"A batch of {len(x)} cannot be halved for the two branches of a split network.",
                     "Pass as many images for the auxiliary branch as for main: torch.cat([weak, strong]).",
                 )
+            if (done := normalise_halves(self, aux, x)) is not None:
+                return done
             weak, strong = x.split_with_sizes([half, half])  # a slice has a gradient of the whole size
             return torch.cat([self.normalise(weak), aux.normalise(strong)])
         return self.normalise(x) if branch is Branch.MAIN else aux.normalise(x)

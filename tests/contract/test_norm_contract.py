@@ -157,6 +157,14 @@ def assert_same_state(first: dict[str, Tensor], second: dict[str, Tensor]) -> No
         assert torch.equal(value, second[name]), name
 
 
+def assert_same_up_to_rounding(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    """Running statistics of both halves at once come from another kernel; all else is the same to the bit."""
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        tolerance = 1e-6 if name in ("running_mean", "running_var") else 0
+        torch.testing.assert_close(value, second[name], rtol=tolerance, atol=tolerance)
+
+
 def floats(layer: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in layer.state_dict().items() if value.is_floating_point()}
 
@@ -631,8 +639,8 @@ def test_halves_are_two_layers_that_each_see_one_half(specs: Specs, kind: str, t
     assert y.stride() == layer(x.clone()).stride()
     first, second = (each.state_dict() for each in alone)
     state = as_bits(converted)
-    assert_same_state({name: state[name] for name in first}, first)
-    assert_same_state({name: state[f"aux.{name}"] for name in second}, second)
+    assert_same_up_to_rounding({name: state[name] for name in first}, first)
+    assert_same_up_to_rounding({name: state[f"aux.{name}"] for name in second}, second)
 
 
 @pytest.mark.parametrize("taken", ["main", "aux", "halves"])

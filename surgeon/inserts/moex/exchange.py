@@ -66,5 +66,5 @@ def _scale_and_shift(permutation: Tensor, mean: Tensor, std: Tensor) -> list[Ten
     So it rounds as the authors' code does (where a deviation nears sqrt(eps) it shows), costs one product
     and one sum per feature, and leaves an example that is its own partner as it is.
     """
-    scale = std[permutation] / std
-    return [scale, mean[permutation] - mean * scale]
+    scale = std.index_select(0, permutation) / std
+    return [scale, mean.index_select(0, permutation) - mean * scale]

@@ -209,8 +209,10 @@ def ghost_forward(
     bounds: Sequence[tuple[int, int]],
     eps: float,
     channel_groups: int | None = None,
+    *,
+    y: Tensor | None = None,
 ) -> Groups | None:
-    """Each group of examples, and of channels, normalised by itself."""
+    """Each group of examples, and of channels, normalised by itself, into `y` if it is given."""
     library, order = _library(), _order(x)
     if library is None or order is None or x.dim() < 2 or not _contiguous(weight, bias):
         return None
@@ -219,7 +221,7 @@ def ghost_forward(
     channels, edges = x.shape[1], _edges(bounds)
     mean, var = x.new_empty((2, len(bounds), channels))
     centre, inverse = x.new_empty((2, len(bounds), channel_groups or channels))
-    groups = Groups(torch.empty_like(x), mean, var, centre, inverse)
+    groups = Groups(torch.empty_like(x) if y is None else y, mean, var, centre, inverse)
     job = _Ghost(
         places[0], groups.y.data_ptr(), channels, x.shape[2:].numel(), channels // centre.shape[1],
         ctypes.addressof(edges), len(bounds), *places[1:], eps, *(t.data_ptr() for t in groups[1:]),
@@ -235,8 +237,10 @@ def ghost_backward(
     bounds: Sequence[tuple[int, int]],
     centre: Tensor,
     inverse: Tensor,
+    *,
+    grad_x: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Gradients of `ghost_forward` for input, weight and bias."""
+    """Gradients of `ghost_forward` for input, into `grad_x` if it is given, weight and bias."""
     library, order = _library(), _order(x)
     if library is None or order is None or not _plain(grad, x, weight) or not _contiguous(weight):
         return None
@@ -244,7 +248,7 @@ def ghost_backward(
         grad = grad.contiguous()
     elif grad.stride() != x.stride():
         grad = torch.empty_like(x).copy_(grad)
-    grad_x, channels = torch.empty_like(x), x.shape[1]
+    grad_x, channels = torch.empty_like(x) if grad_x is None else grad_x, x.shape[1]
     of_affine = x.new_empty((2, len(bounds), channels))
     edges, address = _edges(bounds), of_affine.data_ptr()
     job = _Ghost(
