@@ -7,6 +7,7 @@ writes the features a dozen times in a training step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,13 +60,8 @@ class ScaleByMoments(torch.autograd.Function):
         over: Over = ctx.over
         if torch.is_grad_enabled():
             wanted = (ctx.needs_input_grad[0], *ctx.needs_input_grad[3:])
-
-            def compute(x: Tensor, *parameters: Tensor) -> Tensor:
-                scale, *shift = ctx.rule(*_moments(x, over), *parameters, again=True)
-                y: Tensor = x * scale
-                return y + shift[0] if shift else y
-
-            of_x, *others = differentiable_gradients(compute, (x, *parameters), wanted, grad)
+            again = partial(scale_once_more, over, ctx.rule)
+            of_x, *others = differentiable_gradients(again, (x, *parameters), wanted, grad)
             return of_x, None, None, *others
         grad = kernels.alike(grad, x)
         of_made = kernels.products(grad, x, over) or _products(grad, x, over)
@@ -79,6 +75,13 @@ class ScaleByMoments(torch.autograd.Function):
         if of_x is None:
             of_x = (x - mean).mul_(-slope).sub_(offset).addcmul_(grad, scale)
         return of_x, None, None, *of_parameters
+
+
+def scale_once_more(over: Over, rule: Rule, x: Tensor, *parameters: Tensor) -> Tensor:
+    """What `scale_by_moments` computes, by torch's operations alone, for a second derivative."""
+    scale, *shift = rule(*_moments(x, over), *parameters, again=True)
+    y = x * scale
+    return y + shift[0] if shift else y
 
 
 def _dims(x: Tensor, over: Over) -> tuple[int, ...]:

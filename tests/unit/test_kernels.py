@@ -166,6 +166,7 @@ RUN_SANITIZED = [
     "tests/unit/test_statistics.py",
     "tests/unit/test_scaling.py",
     "tests/unit/test_halves.py",
+    "tests/unit/test_selfnorm_kernel.py",
     "tests/unit/test_corruption_kernels.py",
     "tests/unit/augment/test_mixes.py",
 ]

@@ -15,7 +15,8 @@ steepest. At the first step BatchNorm's weight and bias have gradients and the c
 is multiplied by that weight); after one step of the optimiser all have. Weight decay pulls towards the
 identity rather than towards halving.
 
-All but a scale and a shift happens on (N, C) numbers, so autograd is given those alone: see surgeon/layers/scaling.py.
+All but a scale and a shift happens on (N, C) numbers. A training batch passes one kernel, see fused.py here; elsewhere
+autograd is given those numbers alone, see surgeon/layers/scaling.py.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from surgeon.inserts.selfnorm.fused import Running, recalibrate_batch
 from surgeon.layers import symbolic
 from surgeon.layers.checks import check_channels
 from surgeon.layers.native import scaling as kernels
 from surgeon.layers.padding import Padding
 from surgeon.layers.rescale import centre
-from surgeon.layers.scaling import applies, scale_by_moments
+from surgeon.layers.scaling import Rule, applies, scale_by_moments, scale_once_more
 from surgeon.layers.statistics import Statistics, per_channel, wide
 
 Form = Literal["residual", "published"]
@@ -126,9 +128,25 @@ class SelfNorm(nn.Module):
         if torch.is_grad_enabled() and _are_plain(units) and applies(x, "positions", *parameters):
             _check(x, self.channels)
             by_batch = [norm.training or norm.running_mean is None for _, norm in units]
-            y = scale_by_moments(wide(x), "positions", partial(self._gates_by, by_batch), *parameters)
+            rule = partial(self._gates_by, by_batch)
+            y = self._recalibrated_batch(wide(x), units, rule, parameters) if all(by_batch) else None
+            if y is None:
+                y = scale_by_moments(wide(x), "positions", rule, *parameters)
             return y.to(x.dtype)
         return self._recalibrated(x, units, style(x, self.channels))
+
+    def _recalibrated_batch(
+        self, x: Tensor, units: list[tuple[nn.Conv1d, nn.BatchNorm1d]], rule: Rule, parameters: list[Tensor]
+    ) -> Tensor | None:
+        """By one kernel, where it applies; moves the running statistics."""
+        running = [_running(norm) for _, norm in units]
+        again = partial(scale_once_more, "positions", rule)
+        eps = [norm.eps for _, norm in units]
+        y = recalibrate_batch(x, parameters, running, eps, EPS, self._most, again)
+        if y is not None:
+            for _, norm in units:
+                _count_batch(norm)
+        return y
 
     def _recalibrated(self, x: Tensor, units: list[tuple[nn.Conv1d, nn.BatchNorm1d]], of: Statistics) -> Tensor:
         mean, var = of
@@ -153,9 +171,13 @@ class SelfNorm(nn.Module):
         return [t.reshape(shape) for t in self._gates(mean, logits)]
 
     def _gates(self, mean: Tensor, logits: list[Tensor]) -> list[Tensor]:
-        """Gates are in (0, 1) as published, in (0, 2) in the residual form."""
-        g, *f = (t.to(mean.dtype).sigmoid() * (1 if self.form == "published" else 2) for t in logits)
+        g, *f = (t.to(mean.dtype).sigmoid() * self._most for t in logits)
         return [g, *(mean * (t - g) for t in f)]
+
+    @property
+    def _most(self) -> int:
+        """Gates are in (0, 1) as published, in (0, 2) in the residual form."""
+        return 1 if self.form == "published" else 2
 
     def extra_repr(self) -> str:
         return f"{self.channels}, two_sided={self.two_sided}, form={self.form}"
@@ -176,10 +198,27 @@ def _batch_norm(x: Tensor, norm: nn.BatchNorm1d, weight: Tensor, bias: Tensor, b
     running = (norm.running_mean, norm.running_var)
     if again:
         return F.batch_norm(x, *((None, None) if by_batch else running), weight, bias, by_batch, 0.0, norm.eps)
-    factor = norm.momentum or 0.0
-    if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
-        norm.num_batches_tracked.add_(1)
-        if norm.momentum is None:
-            factor = 1 / float(norm.num_batches_tracked)
+    factor = _factor(norm)
+    _count_batch(norm)
     kept = norm.track_running_stats or not norm.training
     return F.batch_norm(x, *(running if kept else (None, None)), weight, bias, by_batch, factor, norm.eps)
+
+
+def _factor(norm: nn.BatchNorm1d) -> float:
+    """By which share the next batch moves the running statistics."""
+    if norm.momentum is None and norm.num_batches_tracked is not None:
+        return 1 / (float(norm.num_batches_tracked) + 1)
+    return norm.momentum or 0.0
+
+
+def _count_batch(norm: nn.BatchNorm1d) -> None:
+    if norm.training and norm.track_running_stats and norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+
+
+def _running(norm: nn.BatchNorm1d) -> Running | None:
+    """What a batch moves."""
+    mean, var = norm.running_mean, norm.running_var
+    if not norm.training or not norm.track_running_stats or mean is None or var is None:
+        return None
+    return mean, var, _factor(norm)

@@ -105,6 +105,8 @@ def _declare(library: ctypes.CDLL) -> None:
     for name in ("moments", "products", "gradient"):
         kernel = getattr(library, f"scaling_{name}")
         kernel.argtypes, kernel.restype = [_pointer, _whole], None
+    for kernel in (library.selfnorm_forward, library.selfnorm_backward):
+        kernel.argtypes, kernel.restype = [_pointer, _whole], None
     _declare_mixing(library)
     _declare_corrupting(library)
 
