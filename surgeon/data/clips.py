@@ -20,7 +20,7 @@ from PIL import Image
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.core.media import Medium
 from surgeon.core.versions import DISTRIBUTION
-from surgeon.data.images import ImageSet, UnreadableImageError, unreadable_reason
+from surgeon.data.images import ImageSet
 from surgeon.models.spectrogram import Spectrogram
 
 if TYPE_CHECKING:
@@ -50,13 +50,9 @@ class SoundSet(ImageSet):
     def __post_init__(self) -> None:
         check_decoder()
 
-    def image(self, index: int) -> Image.Image:
-        """Read and decode one clip."""
-        try:
-            return _decoded(self.encoded.read(int(self.positions[index])))
-        # Damaged files make the decoder raise nearly anything.
-        except Exception as error:
-            raise UnreadableImageError(self.identity(index), unreadable_reason(error), self.medium) from error
+    @staticmethod
+    def _opened(content: bytes) -> Image.Image:
+        return _decoded(content)
 
     def remarks(self, preprocessing: Preprocessing) -> tuple[str, ...]:
         """How many clips have another rate or length than the network takes, and what becomes of them."""

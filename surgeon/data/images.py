@@ -104,12 +104,30 @@ class ImageSet:
 
     def image(self, index: int) -> Image.Image:
         """Read and decode one image."""
+        return self.decoded(index, self.content(index))
+
+    def content(self, index: int) -> bytes:
+        """An image as it is stored."""
         try:
-            image = Image.open(BytesIO(self.encoded.read(int(self.positions[index]))))
-            image.load()
+            return self.encoded.read(int(self.positions[index]))
+        except Exception as error:  # archives and hosts have errors of their own
+            raise self._unreadable(index, error) from error
+
+    def decoded(self, index: int, content: bytes) -> Image.Image:
+        """An image of what is stored of it."""
+        try:
+            return self._opened(content)
         # Damaged files make the decoders raise nearly anything: OSError, SyntaxError, struct.error, EOFError, ...
         except Exception as error:
-            raise UnreadableImageError(self.identity(index), unreadable_reason(error)) from error
+            raise self._unreadable(index, error) from error
+
+    def _unreadable(self, index: int, error: Exception) -> UnreadableImageError:
+        return UnreadableImageError(self.identity(index), unreadable_reason(error), self.medium)
+
+    @staticmethod
+    def _opened(content: bytes) -> Image.Image:
+        image = Image.open(BytesIO(content))
+        image.load()
         # The orientation in the EXIF data is not applied: the networks were trained without it.
         return _in_eight_bits(image)
 

@@ -18,9 +18,11 @@ from PIL import Image
 from torch import Tensor
 
 from surgeon.core.errors import ExitCode, SurgeonError, count, listing
+from surgeon.core.media import Medium
 from surgeon.data.images import ImageSet, UnreadableImageError
 from surgeon.data.masks import BadMaskError
-from surgeon.data.transforms import MakeInput, normalise, resized_mask, transform_for
+from surgeon.data.png import PlainPngs
+from surgeon.data.transforms import MakeInput, Transform, normalise, resized_mask, transform_for
 from surgeon.models.origin import Preprocessing
 
 PIECE = 16  # images per task: enough that small images do not cost more to hand out than to decode
@@ -88,6 +90,7 @@ class Batches:
         self.keep_pictures = keep_pictures
         self.bad: list[str] = []
         self._transforms = {kind: transform(kind) for kind in kinds}
+        self._plain_pngs = None if keep_pictures else self._decoder_of_plain_pngs()
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -124,11 +127,26 @@ class Batches:
         while under_way:
             yield [piece.result() for piece in under_way.popleft()]
 
+    def _decoder_of_plain_pngs(self) -> PlainPngs | None:
+        """What reads files that need no picture, if no kind of preprocessing does more to them than to decode them."""
+        if self.image_set.masks is not None or self.image_set.medium is not Medium.IMAGE:
+            return None
+        sizes = {kind.input_size for kind in self._transforms}
+        for transform in self._transforms.values():
+            if len(sizes) > 1 or not (isinstance(transform, Transform) and transform.leaves_alone(*sizes)):
+                return None
+        return PlainPngs(*sizes)
+
     def _decode(self, indices: range) -> _Piece:
         piece = _Piece([], [], [], [])
         for index in indices:
             try:
-                picture = self.image_set.image(index)
+                content = self.image_set.content(index)
+                if self._plain_pngs is not None and (pixels := self._plain_pngs(content)) is not None:
+                    piece.pixels.append([pixels] * len(self._transforms))
+                    piece.indices.append(index)
+                    continue
+                picture = self.image_set.decoded(index, content)
                 if self.image_set.masks is not None:
                     mask = self.image_set.mask(index, picture.size)
                     piece.masks.append([resized_mask(mask, kind.input_size[-2:]) for kind in self._transforms])

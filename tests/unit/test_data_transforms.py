@@ -60,3 +60,16 @@ def test_normalising_keeps_the_memory_format() -> None:
     preprocessing = Preprocessing(input_size=(3, 8, 8), **IMAGENET)
     batch = torch.zeros(2, 3, 8, 8, dtype=torch.uint8).to(memory_format=torch.channels_last)
     assert normalise(batch, preprocessing).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("memory", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_normalising_is_three_operations_to_the_last_bit(memory: torch.memory_format, channels: int) -> None:
+    mean, std = IMAGENET["mean"][:channels], IMAGENET["std"][:channels]
+    batch = torch.arange(256, dtype=torch.uint8).repeat(2 * channels).view(2, channels, 8, 32)
+    batch = batch.contiguous(memory_format=memory)
+    found = normalise(batch, Preprocessing(input_size=(channels, 8, 32), mean=mean, std=std))
+    expected = (batch.float() / 255 - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
+    assert torch.equal(found, expected)
+    assert found.stride() == batch.stride()
+    assert batch.flatten()[255] == 255
