@@ -144,8 +144,15 @@ class RowChart:
     rows: Sequence[RowMark]
     unit: str = ""
     named: bool = True
-    """Whether the names of the rows are written; not beside another chart of the same rows."""
+    """Whether a picture writes the names of the rows; not beside another chart of the same rows."""
     note: str = ""
+
+    @property
+    def description(self) -> str:
+        """For those who cannot see it."""
+        intervals = ", with their intervals" if any(row.interval for row in self.rows) else ""
+        dots = ", and a dot for every seed" if any(row.dots for row in self.rows) else ""
+        return f"{self.title}, {len(self.rows)} rows{intervals}{dots}. The table has the numbers."
 
     @property
     def horizontal(self) -> Range:

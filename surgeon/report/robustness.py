@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgeon.core.errors import count
 from surgeon.report import svg, wording
 from surgeon.report.chart import AnyChart, Cell, Chart, GroupedBars, HeatMap, Mark, Series
-from surgeon.report.frame import render
+from surgeon.report.frame import render, unbroken
 from surgeon.report.png import save_picture
 from surgeon.report.robustness_text import against_text, headed, in_sentences, names_of, value_text
 
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from surgeon.results import ConditionFigures, Figure, NetworkRobustness, Robustness
 
 MOST_MAPS = 4
-ALEXNET = (
-    "mCE divides the error under each corruption by AlexNet's (Hendrycks and Dietterich, ICLR 2019, table of their "
-    "evaluation code); relative mCE does so with the increase of the error over that on clean images."
-)
 
 
 def robustness_picture(result: Robustness, path: Path) -> None:
@@ -45,10 +41,10 @@ def robustness_page(result: Robustness, examples: bytes = b"") -> str:
         maps=svg.heat_drawings([*_maps(result), *_fourier(result)]),
         curves=svg.drawings(_curves(result)),
         examples=base64.b64encode(examples).decode(),
-        figure_label=headed,
+        figure_label=lambda key: unbroken(headed(key)),
         value_text=value_text,
         against_text=against_text,
-        alexnet=ALEXNET if any(network.figure("mce") for network in result.networks) else "",
+        alexnet=any(network.figure("mce") for network in result.networks),
         facts=_facts(result),
     )
 
