@@ -56,6 +56,7 @@ def _environment() -> Environment:
         interval_text=wording.interval_text,
         meanings_in=meanings.meanings_in,
         shown=wording.shown,
+        unbroken=unbroken,
         unit=wording.unit,
         verdict=wording.verdict,
         frame={name.lower(): getattr(svg, name) for name in _MEASURES},
@@ -77,10 +78,11 @@ def _embedded(record: Result) -> Markup:
 
 
 def _prose(sentence: str) -> Markup:
-    """A sentence whose commands, between backticks, look like commands."""
+    """A sentence whose commands, between backticks, look like commands, and whose intervals stay in a line."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
+    commands = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence)))
+    return Markup(re.sub(r"\(95%: [^()]*\)", r'<span class="whole">\g<0></span>', commands))
 
 
 def _exact(value: float | None) -> str:
