@@ -19,7 +19,7 @@ from surgeon.data.digits import digit_pixels
 
 GALLERY = Path(__file__).parents[1] / "gallery"
 WIDTH, HEIGHT = 1280, 1500
-SHOWN_WIDTH, COLOURS = 800, 96
+SHOWN_WIDTH, COLOURS = 800, 256
 BROWSER = (
     "chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --no-first-run --disable-background-networking"
 )
@@ -82,7 +82,8 @@ def photograph(page: Path, picture: Path) -> None:
         subprocess.run([*shlex.split(BROWSER), *options, page.as_uri()], capture_output=True, check=True)
         image = Image.open(taken).convert("RGB")
     shown = image.resize((SHOWN_WIDTH, SHOWN_WIDTH * image.height // image.width), Image.Resampling.LANCZOS)
-    shown.quantize(COLOURS, dither=Image.Dither.NONE).save(picture, optimize=True)
+    # Without `kmeans` the many greys of letters would take the places of the few colours of lines and bars.
+    shown.quantize(COLOURS, dither=Image.Dither.NONE, kmeans=3).save(picture, optimize=True)
 
 
 def main(names: list[str]) -> None:

@@ -15,7 +15,7 @@ from surgeon.cli.frame import Answer, add_command, loading, tell_measured, tell_
 from surgeon.cli.groups import InferenceImages, Opening
 from surgeon.core.atomic import check_destination
 from surgeon.core.errors import SurgeonError
-from surgeon.report.wording import arrow, engine_text, figure, gain_text, headed, label
+from surgeon.report.wording import arrow, engine_text, figure, gain_text, headed, label, short_gain_text
 
 KEPT = "What to store"
 
@@ -182,7 +182,7 @@ def tell(result: Evaluation) -> None:
     if result.masks is not None:
         _describe_masks(result.masks)
     if result.under:
-        output.show(_table_of_conditions(result))
+        output.show(*(_table_of_conditions(result, short=short) for short in (False, True)))
     if (one := result.against_one_view) is not None:
         gains = {gain.metric: gain for gain in one.gains}
         first = figure(one.metrics.primary, one.metrics.value(one.metrics.primary))
@@ -215,16 +215,17 @@ def _describe_masks(masks: MaskBreakdown) -> None:
         output.note(f"no image shows {listing(masks.absent, 'or')}, so that is left out of the mean IoU")
 
 
-def _table_of_conditions(result: Evaluation) -> Table:
+def _table_of_conditions(result: Evaluation, *, short: bool) -> Table:
     table = Table(title="Under conditions", title_justify="left")
     table.add_column("condition")
     primary = result.metrics.primary
     for name in (primary, "cross-entropy", "ece"):
         table.add_column(headed(name), justify="right")
-    table.add_column(f"{label(primary)} against clean images")
+    table.add_column(f"{label(primary)} against clean images{', points' if short else ''}")
+    told = short_gain_text if short else gain_text
     for one in result.under:
         shown = (figure(name, one.metrics.value(name)) for name in (primary, "cross-entropy", "ece"))
-        table.add_row(escape(one.condition), *shown, gain_text(one.against_clean) if one.against_clean else "")
+        table.add_row(escape(one.condition), *shown, told(one.against_clean) if one.against_clean else "")
     return table
 
 

@@ -124,7 +124,7 @@ def tell_data_shift(found: DataShift) -> None:
 
 def tell_shift(shift: Shift) -> None:
     """How far images are from the stored statistics."""
-    output.show(_shift_table(shift))
+    _show_shift(shift)
     output.say(f"[bold]{escape(shift_sentence(shift))}[/]")
 
 
@@ -132,7 +132,7 @@ def tell(inspection: Inspection, weights: str = "", *, every: bool = False) -> N
     """The normalisation layers of a network: by stage, or every one."""
     title = f"Normalisation layers of {escape(inspection.model)}"
     if every:
-        output.show(_table(inspection, title))
+        output.show(*(_table(inspection, title, common_in_title=short) for short in (False, True)))
     else:
         output.show(*(table_of_groups(inspection.layers, title, with_paths) for with_paths in (True, False)))
     if inspection.units:
@@ -140,34 +140,38 @@ def tell(inspection: Inspection, weights: str = "", *, every: bool = False) -> N
     if inspection.gates:
         output.show(_gates_table(inspection))
     if inspection.shift is not None:
-        output.show(_shift_table(inspection.shift))
+        _show_shift(inspection.shift)
     _say_totals(inspection, weights)
     if inspection.preprocessing is not None:
         output.say(f"Input: {escape(preprocessing_text(inspection.preprocessing))}.")
 
 
-def _table(inspection: Inspection, title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("layer", overflow="fold")
-    table.add_column("kind")
-    for column in ("channels", "eps", "momentum"):
-        table.add_column(column, justify="right")
-    for column in ("fused", "rewrites", "statistics", "norm-free path to output"):
-        table.add_column(column, overflow="fold")
-    rewritten = any(layer.rewrites for layer in inspection.layers)
-    table.columns[6].width = None if rewritten else len("rewrites")
-    for layer in inspection.layers:
-        table.add_row(
-            escape(layer.name or "(the model itself)"),
-            layer.kind,
-            _number(layer.channels),
-            _number(layer.eps),
-            _number(layer.momentum),
-            " + ".join(layer.fused) or "-",
-            escape(", ".join(layer.rewrites)) or "-",
-            f"[yellow]{'; '.join(layer.health)}[/]" if layer.health else "[green]ok[/]",
-            {True: "yes", False: "-", None: "unknown"}[layer.norm_free_path],
-        )
+def _table(inspection: Inspection, title: str, *, common_in_title: bool) -> Table:
+    """One row for every layer; what all layers have in common can stand in the title instead."""
+    columns: dict[str, list[str]] = {
+        "layer": [escape(layer.name or "(the model itself)") for layer in inspection.layers],
+        "kind": [layer.kind for layer in inspection.layers],
+        "channels": [_number(layer.channels) for layer in inspection.layers],
+        "eps": [_number(layer.eps) for layer in inspection.layers],
+        "momentum": [_number(layer.momentum) for layer in inspection.layers],
+        "fused": [" + ".join(layer.fused) or "-" for layer in inspection.layers],
+        "rewrites": [escape(", ".join(layer.rewrites)) or "-" for layer in inspection.layers],
+        "statistics": [
+            f"[yellow]{'; '.join(layer.health)}[/]" if layer.health else "[green]ok[/]" for layer in inspection.layers
+        ],
+        "norm-free path to output": [
+            {True: "yes", False: "-", None: "unknown"}[layer.norm_free_path] for layer in inspection.layers
+        ],
+    }
+    common = {name for name, cells in columns.items() if common_in_title and len(set(cells)) == 1} - {"layer"}
+    told = ", ".join(f"{name} {columns[name][0]}" for name in columns if name in common and columns[name][0] != "-")
+    table = Table(title=f"{title}\nAll: {told}" if told else title, title_justify="left")
+    for name in columns:
+        if name not in common:
+            right = name in ("channels", "eps", "momentum")
+            table.add_column(name, overflow="fold", justify="right" if right else "left")
+    for cells in zip(*(cells for name, cells in columns.items() if name not in common), strict=True):
+        table.add_row(*cells)
     return table
 
 
@@ -180,13 +184,19 @@ def _units_table(inspection: Inspection) -> Table:
     return table
 
 
-def _shift_table(shift: Shift) -> Table:
+def _show_shift(shift: Shift) -> None:
+    output.show(*(_shift_table(shift, with_noise=with_noise) for with_noise in (True, False)))
+
+
+def _shift_table(shift: Shift, *, with_noise: bool) -> Table:
+    """One row for every layer; the sampling noise, which the interval reckons with, where there is room."""
     table = Table(
         title=f"Distance of {count(shift.images, 'image')} from the stored statistics, in standard deviations",
         title_justify="left",
     )
     table.add_column("layer", overflow="fold")
-    for column in ("distance", "95% interval", "sampling noise", "shift of the mean", "variance ratio"):
+    noise = ["sampling noise"] if with_noise else []
+    for column in ("distance", "95% interval", *noise, "shift of the mean", "variance ratio"):
         table.add_column(column, justify="right")
     table.add_column("verdict")
     for layer in shift.layers:
@@ -195,7 +205,7 @@ def _shift_table(shift: Shift) -> Table:
             escape(layer.name or "(the model itself)"),
             f"{layer.excess:.2f}",
             f"{layer.low:.2f} to {layer.high:.2f}",
-            f"{layer.noise:.2f}",
+            *([f"{layer.noise:.2f}"] if with_noise else []),
             f"{layer.mean_shift:.2f}",
             f"{layer.variance_ratio:.2f}",
             verdict,

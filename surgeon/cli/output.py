@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import warnings
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from surgeon.cli.widths import keep_words
+from surgeon.cli.widths import keep_words, wrapped
 from surgeon.core.errors import ExitCode, Interrupted, PluginWarning, SurgeonError, listing
 from surgeon.core.processes import is_first_process
 
@@ -31,6 +32,7 @@ E = TypeVar("E", bound=StrEnum)
 
 PIPED_WIDTH = 160
 NARROW = 100
+_COMMAND = re.compile(r"\b(surgeon|pip|python|pipx) [a-z-]")
 
 
 class _Output(Console):
@@ -69,7 +71,13 @@ def say(text: str) -> None:
     if (listener := _listener.get()) is not None:
         listener.take(text)
     else:
-        people.print(text)
+        _tell_people(text)
+
+
+def _tell_people(text: str) -> None:
+    """In a terminal, in lines that break no word; a command to copy is left to the terminal to break."""
+    fits = people.is_terminal and not _COMMAND.search(text)
+    people.print(wrapped(people.render_str(text), people.width) if fits else text)
 
 
 def note(sentence: str) -> None:
@@ -167,7 +175,7 @@ def progress_bar(unit: str | None = None) -> Iterator[ProgressBar]:
 
 
 def fail(error: SurgeonError) -> typer.Exit:
-    people.print(f"[bold red]Error:[/] {escape(error.message)}" + (f" {escape(error.hint)}" if error.hint else ""))
+    _tell_people(f"[bold red]Error:[/] {escape(error.message)}" + (f" {escape(error.hint)}" if error.hint else ""))
     return typer.Exit(error.exit_code)
 
 

@@ -93,7 +93,7 @@ def tell(result: Robustness) -> None:
     if result.networks[0].corruptions:
         output.show(_corruptions(result, names))
     others = [one for one in result.networks[0].conditions if one.severity is None]
-    if others and len(result.networks[0].conditions) > 1:
+    if any(one.name != "clean" for one in others):
         output.show(_conditions(result, names))
     if result.networks[0].figures:
         output.show(_figures(result, names))

@@ -165,12 +165,13 @@ def _describe(result: Study, folder: Path | None) -> None:
 def tell(result: Study) -> None:
     """The figures so far, and what is missing."""
     for metric in dict.fromkeys(row.metric for row in result.rows):
-        output.show(_figures(result, metric))
+        output.show(*(_figures(result, metric, with_seeds=with_seeds) for with_seeds in (True, False)))
         if any(one.metric == metric for one in result.differences):
             output.show(*(_differences(result, metric, every=every) for every in (True, False)))
     if result.variability:
-        output.show(_variability(result))
-        output.show(_ratios(result, intervals=True), _ratios(result, intervals=False))
+        output.show(*(_variability(result, upright=upright) for upright in (False, True)))
+        kinds = ((True, False), (False, False), (False, True))
+        output.show(*(_ratios(result, intervals=intervals, upright=upright) for intervals, upright in kinds))
     for run in result.runs:
         if run.state.value != "finished":
             output.say(f"{escape(run.name)}  {run.state.value}{f': {escape(run.remark)}' if run.remark else ''}")
@@ -178,18 +179,18 @@ def tell(result: Study) -> None:
         output.say(f"• {escape(sentence)}")
 
 
-def _figures(result: Study, metric: str) -> Table:
+def _figures(result: Study, metric: str, *, with_seeds: bool) -> Table:
     from surgeon.report.study import bounds_text, deviation_text, row_name
 
     table = Table(title=f"{label(metric)}, with 95% intervals", title_justify="left")
     table.add_column("variant", overflow="fold")
-    for heading in ("seeds", "mean", "SD", "over seeds", "over images"):
+    for heading in (*(["seeds"] if with_seeds else []), "mean", "SD", "over seeds", "over images"):
         table.add_column(heading, justify="right")
     for row in (one for one in result.rows if one.metric == metric):
-        seeds = "all" if row.values[0].seed is None else str(len(row.values))
+        seeds = ["all" if row.values[0].seed is None else str(len(row.values))] if with_seeds else []
         figures = (figure(metric, row.mean), deviation_text(metric, row.deviation))
         intervals = (bounds_text(metric, bounds) for bounds in (row.over_seeds, row.over_images))
-        table.add_row(escape(row_name(row, result)), seeds, *figures, *intervals)
+        table.add_row(escape(row_name(row, result)), *seeds, *figures, *intervals)
     return table
 
 
@@ -224,13 +225,13 @@ def _baseline(one: StudyDifference) -> str:
     return f"{one.baseline}{other}"
 
 
-def _variability(result: Study) -> Table:
+def _variability(result: Study, *, upright: bool) -> Table:
     from surgeon.report.variability import column_name, value_text
 
-    return _by_measure(result, "Variability of runs, ± standard error", column_name, value_text)
+    return _by_measure(result, "Variability of runs, ± standard error", column_name, value_text, upright=upright)
 
 
-def _ratios(result: Study, *, intervals: bool) -> Table:
+def _ratios(result: Study, *, intervals: bool, upright: bool) -> Table:
     from surgeon.report.variability import BEYOND_CHANCE, amount_name, key, ratio_bounds_text, ratio_text
 
     def told(_: Measure, row: StudyVariability) -> str:
@@ -245,7 +246,7 @@ def _ratios(result: Study, *, intervals: bool) -> Table:
         f"{'' if intervals else ' in variability.csv'}; * beyond chance, corrected for "
         f"{result.variability_comparisons} comparisons"
     )
-    return _by_measure(result, title, amount_name, told)
+    return _by_measure(result, title, amount_name, told, upright=upright)
 
 
 def _by_measure(
@@ -253,18 +254,24 @@ def _by_measure(
     title: str,
     heading: Callable[[Measure], str],
     text: Callable[[Measure, StudyVariability], str],
+    *,
+    upright: bool,
 ) -> Table:
+    """A row for each variant and a column for each measure; upright, the other way round."""
     from surgeon.report.variability import cell_names, key, measures_of
 
     table = Table(title=escape(title), title_justify="left")
-    table.add_column("variant", overflow="fold")
     measures = measures_of(result)
-    for measure in measures:
-        table.add_column(heading(measure), justify="right", overflow="fold")
     rows = {(key(row), row.measure): row for row in result.variability}
+    grid = [["measure" if upright else "variant", *map(heading, measures)]]
     for cell, name in cell_names(result).items():
         found = [(measure, rows.get((cell, measure.name))) for measure in measures]
-        table.add_row(escape(name), *("" if row is None else text(measure, row) for measure, row in found))
+        grid.append([escape(name), *("" if row is None else text(measure, row) for measure, row in found)])
+    headings, *lines = zip(*grid, strict=True) if upright else grid
+    for place, words in enumerate(headings):
+        table.add_column(words, justify="right" if place else "left", overflow="fold")
+    for line in lines:
+        table.add_row(*line)
     return table
 
 

@@ -19,7 +19,9 @@ def table_of_points(result: Sweep, names: list[str], narrow: bool) -> Table:
     table = Table()
     for axis in filter(None, (result.axis, result.second_axis)):
         table.add_column(axis, justify="right")
-    table.add_column("images", justify="right")
+    with_images = not (narrow and result.second_axis)  # no room: the remark says which values a race has dropped
+    if with_images:
+        table.add_column("images", justify="right")
     columns.add_figures(table, names, result.metric, narrow)
     columns.add_gain(table, result.metric, narrow)
     if narrow:
@@ -30,7 +32,8 @@ def table_of_points(result: Sweep, names: list[str], narrow: bool) -> Table:
         remarks = _remarks(point) if narrow else [_remark(point)]
         remarks[-1] = f"{remarks[-1]}{mark}".strip()
         values = (f"{value:g}" for value in (point.value, point.second) if value is not None)
-        table.add_row(*values, f"{point.metrics.images:,}", *figures, *remarks)
+        images = [f"{point.metrics.images:,}"] if with_images else []
+        table.add_row(*values, *images, *figures, *remarks)
     return table
 
 

@@ -23,7 +23,7 @@ FEWEST_CLASSES_FOR_TOP5 = 6
     essential=True,
 )
 def accuracy(images: ImageScores) -> float:
-    """Share of images whose most likely class is the label."""
+    """Share of images (of masks: of pixels) whose most likely class is the label."""
     return float(images.correct.mean())
 
 

@@ -144,8 +144,15 @@ class RowChart:
     rows: Sequence[RowMark]
     unit: str = ""
     named: bool = True
-    """Whether the names of the rows are written; not beside another chart of the same rows."""
+    """Whether a picture writes the names of the rows; not beside another chart of the same rows."""
     note: str = ""
+
+    @property
+    def description(self) -> str:
+        """For those who cannot see it."""
+        intervals = ", with their intervals" if any(row.interval for row in self.rows) else ""
+        dots = ", and a dot for every seed" if any(row.dots for row in self.rows) else ""
+        return f"{self.title}, {len(self.rows)} rows{intervals}{dots}. The table has the numbers."
 
     @property
     def horizontal(self) -> Range:
@@ -183,7 +190,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A number for every pair of values of two quantities; the better, the darker."""
+    """A number for every pair of values of two quantities; the better, the stronger the colour."""
 
     key: str
     title: str
@@ -193,17 +200,17 @@ class HeatMap:
     rows: Sequence[str]
     cells: Sequence[Cell]
     higher_is_better: bool
+    marks: str
+    """What colours and marks mean."""
     table: str = "all values"
     """Which table of the page has the numbers."""
-    marks: str = "The better, the darker; ★ is the chosen pair, ○ the original network."
-    """What shades and marks mean."""
     empty_because: str = "not finite or dropped early"
     """Why a pair may have no number."""
     wide: bool = False
     """Whether it takes the whole page, since rows and columns have names."""
 
-    def darkness(self, cell: Cell) -> float:
-        """From 0 for the worst to 1 for the best."""
+    def strength(self, cell: Cell) -> float:
+        """Of the colour: from 0 for the worst to 1 for the best."""
         values = [each.value for each in self.cells]
         worst, best = (min(values), max(values)) if self.higher_is_better else (max(values), min(values))
         return (cell.value - worst) / (best - worst) if best != worst else 0.5

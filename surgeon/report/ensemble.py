@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from surgeon.results import Ensemble
 
 
+DARKEST = 50
+"""Of 100: text on a darker cell is hard to read."""
+
+
 class EnsembleRow(NamedTuple):
     """One network or combination; `combined` tells them apart, `passes` counts views too."""
 
@@ -56,6 +60,7 @@ def _accuracies(shown: Sequence[EnsembleRow]) -> RowChart:
             for row in shown
         ],
         unit="%",
+        note="With the 95% interval of each by itself. Differences on the same images are more certain: see the gains.",
     )
 
 
@@ -92,8 +97,8 @@ def ensemble_page(result: Ensemble) -> str:
         result=result,
         rows=shown,
         names=names,
-        accuracies=svg.row_drawing(_accuracies(shown)),
-        shade=lambda value: round(70 * value / largest),
+        drawn=[(svg.row_drawing(chart), chart) for chart in (_accuracies(shown), _cross_entropies(shown))],
+        shade=lambda value: round(DARKEST * value / largest),
         facts=_facts(result),
     )
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from surgeon.metrics import in_order
-from surgeon.report import svg, wording
+from surgeon.report import meanings, svg, wording
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -50,11 +50,13 @@ def _environment() -> Environment:
         difference=wording.difference,
         gain_text=wording.gain_text,
         gained=wording.gained,
-        headed=lambda name: _unbroken(wording.headed(name)),
-        labelled=lambda name: _unbroken(f"{wording.label(name)} {wording.arrow(name)}".strip()),
+        headed=lambda name: unbroken(wording.headed(name)),
+        labelled=lambda name: unbroken(f"{wording.label(name)} {wording.arrow(name)}".strip()),
         improved=wording.improved,
         interval_text=wording.interval_text,
+        meanings_in=meanings.meanings_in,
         shown=wording.shown,
+        unbroken=unbroken,
         unit=wording.unit,
         verdict=wording.verdict,
         frame={name.lower(): getattr(svg, name) for name in _MEASURES},
@@ -62,8 +64,9 @@ def _environment() -> Environment:
     return environment
 
 
-def _unbroken(words: str) -> str:
-    """With its arrow in the same line as the last word."""
+def unbroken(words: str) -> str:
+    """With its arrow in the same line as the last word, and numbers in that of the hyphen before them."""
+    words = re.sub(r"-(?=\d)", "-\N{WORD JOINER}", words)
     return words.replace(" ↑", "\N{NO-BREAK SPACE}↑").replace(" ↓", "\N{NO-BREAK SPACE}↓")
 
 
@@ -75,10 +78,11 @@ def _embedded(record: Result) -> Markup:
 
 
 def _prose(sentence: str) -> Markup:
-    """A sentence whose commands, between backticks, look like commands."""
+    """A sentence whose commands, between backticks, look like commands, and whose intervals stay in a line."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
+    commands = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence)))
+    return Markup(re.sub(r"\(95%: [^()]*\)", r'<span class="whole">\g<0></span>', commands))
 
 
 def _exact(value: float | None) -> str:

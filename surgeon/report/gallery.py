@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surgeon.report.png import COLOURS
+from surgeon.report.wording import class_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -179,7 +180,8 @@ def _draw_tile(axes: Axes, tile: Tile, x: int, top: int, side: int, lines: int) 
         _draw_bar(axes, tile.label, x, bottom + 4, side)
         bottom += BAR + 4
     for line, share in enumerate(tile.label):
-        text = f"{share.weight:.0%} {share.name}" if lines > 1 else share.name
+        name = class_name(share.name)
+        text = f"{share.weight:.0%} {name}" if lines > 1 else name
         where: dict[str, Any] = {"fontsize": CAPTION_SIZE, "va": "center", "color": _colour(share)}
         axes.text(x, bottom + 2 + (line + 0.5) * LINE, cut_to_width(text, side), **where)
 

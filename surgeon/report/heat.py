@@ -49,6 +49,8 @@ def heat_map(sweep: Sweep, metric: str) -> HeatMap:
                 original=sweep.is_original(point),
             )
         )
+    apart = any(cell.original and not cell.chosen for cell in cells)
+    marks = f"★ is the chosen pair{', ○ the original network' if apart else ''}"
     return HeatMap(
         key=f"map-{metric}",
         title=f"{heading(wording.label(metric))} {wording.arrow(metric)}",
@@ -58,4 +60,5 @@ def heat_map(sweep: Sweep, metric: str) -> HeatMap:
         rows=[f"{value:g}" for value in seconds],
         cells=cells,
         higher_is_better=metrics[metric].higher_is_better,
+        marks=f"The better, the stronger the colour; {marks}.",
     )

@@ -177,7 +177,7 @@ def _draw_matrix(axes: Axes, chart: Matrix) -> None:
 def _draw_heat_map(axes: Axes, chart: HeatMap) -> None:
     shades = [[math.nan] * len(chart.columns) for _ in chart.rows]
     for cell in chart.cells:
-        shades[cell.row][cell.column] = chart.darkness(cell)
+        shades[cell.row][cell.column] = chart.strength(cell)
     axes.imshow(shades, cmap="Blues", vmin=0, vmax=2.0, aspect="auto")
     written = len(chart.columns) <= MOST_WRITTEN and len(chart.rows) <= MOST_ROWS
     for cell in chart.cells:

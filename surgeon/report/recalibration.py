@@ -122,7 +122,7 @@ def recalibration_page(result: Recalibration) -> str:
 
 
 def _measurements(result: Recalibration) -> list[tuple[str, Measured | None]]:
-    return [("Images that took no part", result.confirmed), ("The original domain", result.source)]
+    return [("Held-out images", result.confirmed), ("The original domain", result.source)]
 
 
 def _facts(result: Recalibration) -> list[tuple[str, Any]]:

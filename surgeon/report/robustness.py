@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surgeon.core.errors import count
 from surgeon.report import svg, wording
 from surgeon.report.chart import AnyChart, Cell, Chart, GroupedBars, HeatMap, Mark, Series
-from surgeon.report.frame import render
+from surgeon.report.frame import render, unbroken
 from surgeon.report.png import save_picture
 from surgeon.report.robustness_text import against_text, headed, in_sentences, names_of, value_text
 
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from surgeon.results import ConditionFigures, Figure, NetworkRobustness, Robustness
 
 MOST_MAPS = 4
-ALEXNET = (
-    "mCE divides the error under each corruption by AlexNet's (Hendrycks and Dietterich, ICLR 2019, table of their "
-    "evaluation code); relative mCE does so with the increase of the error over that on clean images."
-)
+METRICS = ("iou", "accuracy", "cross-entropy", "ece", "rms", "mad", "aurra", "soft-f1")
 
 
 def robustness_picture(result: Robustness, path: Path) -> None:
@@ -35,22 +32,32 @@ def robustness_picture(result: Robustness, path: Path) -> None:
 
 def robustness_page(result: Robustness, examples: bytes = b"") -> str:
     """The whole result as one HTML page; `examples` is a PNG of images under the conditions."""
+    fourier = _fourier(result)  # bars of as many frequencies would show the same once more
     return render(
         "robustness.html.j2",
         result,
         result=result,
         names=names_of(result),
         sentences=in_sentences(result),
-        bars=svg.group_drawings(_bars(result) or [_conditions_chart(result)]),
-        maps=svg.heat_drawings([*_maps(result), *_fourier(result)]),
+        bars=svg.group_drawings(_bars(result) or ([] if fourier else [_conditions_chart(result)])),
+        maps=svg.heat_drawings([*_maps(result), *fourier]),
         curves=svg.drawings(_curves(result)),
         examples=base64.b64encode(examples).decode(),
-        figure_label=headed,
+        metrics_shown=_metrics_shown(result),
+        checks=[(name, check) for name, network in _named(result) for check in network.attack_checks],
+        has_clean=any(one.against_clean for _, network in _named(result) for one in network.conditions),
+        figure_label=lambda key: unbroken(headed(key)),
         value_text=value_text,
         against_text=against_text,
-        alexnet=ALEXNET if any(network.figure("mce") for network in result.networks) else "",
+        alexnet=any(network.figure("mce") for network in result.networks),
         facts=_facts(result),
     )
+
+
+def _metrics_shown(result: Robustness) -> list[str]:
+    """Of every condition: those that the images have a value of."""
+    conditions = [one.metrics for network in result.networks for one in network.conditions]
+    return [name for name in METRICS if any(metrics.value(name) is not None for metrics in conditions)]
 
 
 def _percent(figure: Figure, text: str) -> Mark:
@@ -118,7 +125,7 @@ def _maps(result: Robustness) -> list[HeatMap]:
                 cells,
                 higher_is_better=True,
                 table="conditions",
-                marks="The larger the error, the darker.",
+                marks="The larger the error, the stronger the colour.",
                 empty_because="not measured",
             )
         )
@@ -154,14 +161,15 @@ def _fourier(result: Robustness) -> list[HeatMap]:
             HeatMap(
                 f"fourier-{number}",
                 f"Fourier sensitivity of {name}",
-                "frequency from left to right, share of the highest",
-                "",
+                "horizontal frequency, share of the highest",
+                "vertical frequency",
                 [f"{column:g}" for column in columns],
                 [f"{row:g}" for row in rows],
                 cells,
                 higher_is_better=True,
                 table="conditions",
-                marks="Error under noise of one frequency in %: the larger, the darker; low frequencies in the centre.",
+                marks="Error in % under noise of one frequency; low ones are in the centre. The larger, the stronger "
+                "the colour.",
             )
         )
     return found

@@ -70,7 +70,7 @@ def in_sentences(result: Robustness) -> list[str]:
     """What the figures say, most important first."""
     names = names_of(result)
     first = result.networks[0]
-    sentences = [OF_MASKS] if of_masks(result) else []
+    sentences = []
     error, clean = first.figure("corruption-error"), first.figure("clean-error")
     if error is not None:
         versus = f"; on clean images it is {clean.value:.2%}" if clean is not None else ""
@@ -99,8 +99,14 @@ def in_sentences(result: Robustness) -> list[str]:
                 f"{name}: {count(len(failed), 'sanity check')} of attacks failed ({failed[0].expectation}). Its "
                 "gradients may be masked: its accuracy under attack does not prove robustness."
             )
+    if not sentences:
+        worst_of_all = max(first.conditions, key=lambda one: one.error)
+        sentences.append(
+            f"The worst of {count(len(first.conditions), 'condition')} for {names[0]} is {worst_of_all.condition}: an "
+            f"error of {worst_of_all.error:.2%}{f'; on clean images it is {clean.value:.2%}' if clean else ''}."
+        )
     if error is not None and not result.complete:
         sentences.append("Not all fifteen corruptions at all severities: the mean is not the published uCE.")
     elif error is not None and result.made_here:
         sentences.append("Frost has surgeon's own texture, so the mean is not comparable with published figures.")
-    return sentences
+    return [*sentences, OF_MASKS] if of_masks(result) else sentences

@@ -12,7 +12,11 @@ WIDTH, HEIGHT = 440, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 426, 16, 244
 ROW = 24
 """Height of a row that has a name."""
+LINE = 19
+"""Least height of a tile with a number."""
 DOT = 4.2
+LETTER = 7.8
+"""Width of a letter in the widest of the usual fonts, on average."""
 
 
 class Tick(NamedTuple):
@@ -163,6 +167,11 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points) if points else ""
 
 
+def _room_for(names: Sequence[str]) -> int:
+    """What the names of rows need at the left."""
+    return 14 + round(LETTER * max(map(len, names)))
+
+
 class PlacedRow(NamedTuple):
     """A row of a chart, in the coordinates of the picture."""
 
@@ -188,7 +197,7 @@ class RowDrawing(NamedTuple):
 def row_drawing(chart: RowChart) -> RowDrawing:
     """The rows below one another, with room for their names."""
     names = [clipped(row.name, 24) for row in chart.rows]
-    left, step = 18 + round(7.2 * max(map(len, names))), ROW
+    left, step = _room_for(names), ROW
     scale = Scale(*chart.horizontal, left, RIGHT)
     bottom = 12 + step * len(chart.rows)
     places = [
@@ -208,7 +217,7 @@ class Tile(NamedTuple):
 
     x: float
     y: float
-    darkness: float
+    strength: float
     cell: Cell
 
 
@@ -234,7 +243,8 @@ class HeatDrawing(NamedTuple):
     @property
     def room(self) -> bool:
         """Whether numbers fit into the tiles."""
-        return self.width >= 48 and self.height >= 15
+        longest = max(len(tile.cell.written) for tile in self.tiles)
+        return self.width >= min(48, LETTER * longest + 6) and self.height >= 15
 
 
 def heat_drawings(charts: Sequence[HeatMap]) -> list[HeatDrawing]:
@@ -243,11 +253,12 @@ def heat_drawings(charts: Sequence[HeatMap]) -> list[HeatDrawing]:
 
 
 def _heat_drawing(chart: HeatMap) -> HeatDrawing:
-    left = max(LEFT, 14 + round((7.2 if chart.wide else 6.6) * max(map(len, chart.rows))))
-    right, bottom = (2 * RIGHT, TOP + ROW * len(chart.rows)) if chart.wide else (RIGHT, BOTTOM)
+    left = max(LEFT, _room_for(chart.rows))
+    right = 2 * RIGHT if chart.wide else RIGHT
+    bottom = TOP + ROW * len(chart.rows) if chart.wide else max(BOTTOM, TOP + LINE * len(chart.rows))
     width, height = (right - left) / len(chart.columns), (bottom - TOP) / len(chart.rows)
     tiles = [
-        Tile(round(left + width * c.column, 2), round(TOP + height * c.row, 2), round(chart.darkness(c), 3), c)
+        Tile(round(left + width * c.column, 2), round(TOP + height * c.row, 2), round(chart.strength(c), 3), c)
         for c in chart.cells
     ]
     every = max(1, -(-len(chart.columns) * 40 // (right - left))), max(1, -(-len(chart.rows) * 14 // (bottom - TOP)))
@@ -276,7 +287,7 @@ def group_drawings(charts: Sequence[GroupedBars]) -> list[GroupDrawing]:
 
 def _group_drawing(chart: GroupedBars) -> GroupDrawing:
     names = [clipped(name, 24) for name in chart.groups]
-    left, thick = 18 + round(6.6 * max(map(len, names))), 12 if len(chart.series) == 1 else 8
+    left, thick = _room_for(names), 12 if len(chart.series) == 1 else 8
     step = thick * len(chart.series) + 8
     scale = Scale(0.0, chart.most * 1.02, left, RIGHT)
     bottom = 12 + step * len(names)

@@ -197,7 +197,9 @@ class _LearnedView:
         title = f"{sweep.axis.capitalize()} learned {learned.kind}"
         x_label = f"{len(self.layers)} layers in the network's order"
         key = f"learned-{learned.kind}"
-        self.charts = svg.drawings([Chart(key, title, x_label, bars=marks, base=sweep.original, table="layers")])
+        spread = "Lines: from the lowest to the highest channel." if any(mark.interval for mark in marks) else ""
+        chart = Chart(key, title, x_label, bars=marks, base=sweep.original, table="layers", remark=spread)
+        self.charts = svg.drawings([chart])
 
 
 def _spread(alphas: float | tuple[float, ...]) -> tuple[float, float, float]:
@@ -208,20 +210,18 @@ def _spread(alphas: float | tuple[float, ...]) -> tuple[float, float, float]:
 
 def _facts(sweep: Sweep) -> list[tuple[str, Any]]:
     """How the result was made, as names and values; what does not apply is left out."""
-    images = sweep.preprocessing
     facts = [
         ("rewrites", sweep.rewrites),
         ("data", f"{sweep.data}, split {sweep.split}"),
         ("images", _image_counts(sweep)),
         ("classes", wording.matched_text(sweep.matched_classes)),
         ("unreadable images left out", ", ".join(sweep.bad_images)),
-        ("preprocessing", images and f"{'×'.join(map(str, images.input_size))}, {images.interpolation}, crop "
-         f"{images.crop_pct:g}, mean {_numbers(images.mean)}, std {_numbers(images.std)}"),
+        ("preprocessing", sweep.preprocessing and wording.preprocessing_text(sweep.preprocessing)),
         ("method", f"{sweep.method} by {wording.label(sweep.metric)} over {len(sweep.points)} values of {sweep.axes}"),
         ("chosen under", ", ".join(sweep.under)),
         ("confirmed under", ", ".join(sweep.confirmed_under)),
-        ("most accuracy to lose on clean images", "" if sweep.max_clean_loss is None else
-         f"{100 * sweep.max_clean_loss:g} points"),
+        ("most points of accuracy to lose on clean images", "" if sweep.max_clean_loss is None else
+         f"{100 * sweep.max_clean_loss:g}"),
         ("test-time augmentation", sweep.tta and f"{sweep.tta}, {sweep.views} views per image"),
         ("device", f"{sweep.device}, {sweep.precision}"),
         ("image forward passes", f"{sweep.image_forwards:,}"),
@@ -239,7 +239,3 @@ def _image_counts(sweep: Sweep) -> str:
         "held out to confirm": sweep.confirming_images,
     }
     return ", ".join(f"{number:,} {what}" for what, number in used.items() if number)
-
-
-def _numbers(values: tuple[float, ...]) -> str:
-    return "/".join(f"{value:.3g}" for value in values)

@@ -83,6 +83,7 @@ def training_page(result: FineTuning) -> str:
         not_drawn=[chart.title.lower() for chart in charts if not chart.marks],
         cycle_ends=_cycle_ends(result),
         rate_text=_rate_text,
+        rate_columns={curve.name: 0 if curve.name == "backbone" else 1 for curve in _rates(result)},
         rates_of=lambda epoch: _rates_of(epoch, _slow_head(result)),
         changed=_settings(result, changed=True),
         unchanged=_settings(result, changed=False),

@@ -113,7 +113,7 @@ def heat_map(result: Study) -> HeatMap | None:
         cells=cells,
         higher_is_better=True,
         table="variability",
-        marks="How many times as much the runs vary as the reference (○): the more, the darker. "
+        marks="How many times as much the runs vary as the reference (○): the more, the stronger the colour. "
         f"* beyond chance, corrected for {result.variability_comparisons} comparisons.",
         empty_because="not measured there",
         wide=True,

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
+from rich.table import Table
 from safetensors.torch import load_file, save_file
 
+from surgeon.cli import inspect, output
 from surgeon.cli.layer_groups import stage_of
+from surgeon.surgery.inspect import Inspection
 from tests.cli.running import document, done
 
 
@@ -106,3 +111,20 @@ def test_the_bundled_model_can_have_random_weights() -> None:
 
 def test_a_network_without_batchnorm_is_shown_too() -> None:
     assert document("inspect", "vit_tiny_patch16_224", "--no-pretrained")["kinds"] == {"LayerNorm": 25}
+
+
+def test_a_narrow_terminal_gets_what_all_layers_have_in_common_in_the_title() -> None:
+    inspection = Inspection.model_validate(document("inspect", "digits-resnet8"))
+
+    def shown(width: int) -> Table:
+        told: list[str | Table] = []
+        with output.told_to(told.append, Console(width=width, file=StringIO())):
+            inspect.tell(inspection, every=True)
+        return next(one for one in told if isinstance(one, Table))
+
+    wide, narrow = shown(160), shown(80)
+    assert "All:" not in str(wide.title)
+    assert len(wide.columns) == 9
+    assert "All: kind BatchNorm2d, eps 1e-05, momentum 0.1" in str(narrow.title)
+    assert [str(column.header) for column in narrow.columns] == ["layer", "channels", "norm-free path to output"]
+    assert len(narrow.rows) == len(wide.rows) == 7

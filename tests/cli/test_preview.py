@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -218,3 +219,12 @@ def test_options_tell_an_augmentation_from_a_condition_of_the_same_name(
 def _draw(gallery: Gallery, path: Path, drawn: list[Gallery]) -> None:
     drawn.append(gallery)
     draw_gallery(gallery, path)
+
+
+def test_classes_are_named_as_people_call_them() -> None:
+    def drawn(name: str) -> bytes:
+        tile = Tile(np.zeros((8, 8, 3), dtype=np.uint8), (LabelShare(name, 1.0),))
+        draw_gallery(Gallery("title", (Row("original", "", (tile,)),)), file := BytesIO())
+        return file.getvalue()
+
+    assert drawn("n02099429 curly-coated_retriever") == drawn("curly-coated retriever") != drawn("retriever")

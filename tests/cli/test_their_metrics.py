@@ -120,7 +120,7 @@ def test_a_sweep_by_their_metric_with_their_views(theirs: Surgeon, here: Path) -
     gain = next(point["gain"]["difference"] for point in result["points"] if point["gain"])
     assert f"{-gain:+.3f} bit (95%: " in outcome.stdout, "positive is better"
     page = (here / "run" / "report.html").read_text("utf-8")
-    assert '<h3 id="their-surprise-heading">Mean surprise ↓</h3>' in page
+    assert '<h3 id="their-surprise-heading">Mean surprise\N{NO-BREAK SPACE}↓</h3>' in page
     assert "gain in mean surprise" in page
     assert page.count('data-metric="their-sure-share"') == 3 + 2, "of every value and of every setting"
 

@@ -36,9 +36,10 @@ PAGES: dict[str, tuple[Record, Callable[..., str]]] = {
     "ensemble": (ensemble(best=NAMES[2]), ensemble_page),
 }
 
-PHONE = """<!DOCTYPE html>
+WINDOW = """<!DOCTYPE html>
 <script>onmessage = event => { document.getElementById("told").textContent = event.data; };</script>
-<p id="told"></p><iframe src="page.html" style="width: 375px; height: 800px; border: 0"></iframe>"""
+<p id="told"></p><iframe src="page.html" style="width: WIDTHpx; height: 800px; border: 0"></iframe>"""
+PHONE_WIDTH, LAPTOP_WIDTH = 375, 1280
 LIGHT, DARK = 1, 0  # Chromium's own numbers
 
 
@@ -58,13 +59,13 @@ def open_in_browser(page: Path, profile: Path, scheme: int = LIGHT) -> str:
     return run.stdout
 
 
-def asked(page: Path, question: str, profile: Path, scheme: int = LIGHT) -> str:
-    """What a script at the end of the page answers, in a window as wide as a phone."""
+def asked(page: Path, question: str, profile: Path, scheme: int = LIGHT, width: int = PHONE_WIDTH) -> str:
+    """What a script at the end of the page answers, in a window so wide."""
     html = page.read_text("utf-8")
     page.write_text(html.replace("</body>", f"<script>parent.postMessage({question}, '*')</script></body>"), "utf-8")
-    phone = page.with_name("phone.html")
-    phone.write_text(PHONE, "utf-8")
-    (told,) = re.findall(r'<p id="told">(.*?)</p>', open_in_browser(phone, profile, scheme))
+    window = page.with_name("window.html")
+    window.write_text(WINDOW.replace("WIDTH", str(width)), "utf-8")
+    (told,) = re.findall(r'<p id="told">(.*?)</p>', open_in_browser(window, profile, scheme))
     return str(told)
 
 
@@ -103,6 +104,12 @@ def test_it_runs_without_errors_and_shows_the_numbers(kind: str, page: Path, tmp
     embedded = re.search(r'id="result">(.*?)</script>', dom, re.DOTALL)
     assert embedded is not None
     assert json.loads(embedded[1]) == json.loads(record.model_dump_json())
+
+
+def test_no_table_scrolls_where_there_is_room(page: Path, tmp_path: Path) -> None:
+    scrolling = "[...document.querySelectorAll('.table')].filter(box => box.scrollWidth > box.clientWidth + 1)"
+    labels = f"{scrolling}.map(box => box.getAttribute('aria-label')).join()"
+    assert asked(page, labels, tmp_path / "profile", width=LAPTOP_WIDTH) == ""
 
 
 def test_it_fits_a_phone(page: Path, tmp_path: Path) -> None:

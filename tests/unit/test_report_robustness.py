@@ -52,3 +52,39 @@ def test_severities_without_a_figure_were_not_measured(record: Robustness) -> No
     page = robustness_page(record)
     assert "Empty: 8, because not measured." in page
     assert "dropped early" not in page
+
+
+def test_frequencies_are_drawn_once_as_a_map() -> None:
+    record = measured("fourier")
+    html = robustness_page(record)
+    assert "Fourier sensitivity of" in html
+    assert "Error by condition" not in html, "bars of as many frequencies show the same once more"
+    (sentence,) = in_sentences(record)
+    worst = max(record.networks[0].conditions, key=lambda one: one.error)
+    assert worst.condition in sentence
+    assert f"{worst.error:.2%}" in sentence
+
+
+def test_checks_that_passed_are_folded_away_and_failed_ones_are_not() -> None:
+    record = measured("fgsm", "pgd:steps=2", "pgd:eps=0.0,steps=2")
+    network = record.networks[0]
+    assert len(network.attack_checks) > 1
+    checks = [one.model_copy(update={"passed": place > 0}) for place, one in enumerate(network.attack_checks)]
+    html = robustness_page(
+        record.model_copy(update={"networks": (network.model_copy(update={"attack_checks": tuple(checks)}),)})
+    )
+    shown, folded = html.partition('id="checks"')[2].partition("</section>")[0].split("<details>")
+    assert checks[0].stronger in shown
+    assert f"{len(checks) - 1} passed" in folded
+
+
+def test_columns_without_a_number_are_left_out(record: Robustness) -> None:
+    def headings(html: str) -> str:
+        return html.partition('id="conditions-table"')[2].partition("</thead>")[0]
+
+    assert "gain over clean" in headings(robustness_page(record))
+    network = record.networks[0]
+    conditions = tuple(one.model_copy(update={"against_clean": None}) for one in network.conditions)
+    alone = record.model_copy(update={"networks": (network.model_copy(update={"conditions": conditions}),)})
+    assert "gain over clean" not in headings(robustness_page(alone))
+    assert "mean IoU" not in headings(robustness_page(record)), "images have none"

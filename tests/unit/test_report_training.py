@@ -20,7 +20,7 @@ from surgeon.training.recipe import Recipe
 from tests.unit.test_report_sweep import Page, numbers_in
 from tests.unit.training_record import epoch, epochs, in_cycles, not_finite, one_bad_epoch, run, seldom_validated
 
-KEYS = re.compile(r"<code>(.*?)</code>.*?<td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>")
+KEYS = re.compile(r"<code>(.*?)</code>.*?<td[^>]*>(.*?)</td>(?:<td[^>]*>(.*?)</td>)?")
 RECORDS = {
     "plain": run(),
     "in cycles": in_cycles(),
@@ -90,11 +90,24 @@ def test_every_epoch_is_in_the_table_with_its_figures(record: FineTuning) -> Non
     for row, one in zip(rows, record.epochs, strict=True):
         of_classes = [metric for metric in in_order() if not metric.only_masks]
         validation = [one.validation.value(metric.name) if one.validation else None for metric in of_classes]
-        expected = [
-            one.number, one.loss, one.accuracy, *validation, one.backbone_rates[-1], one.head_rates[-1], one.seconds,
-            one.images_per_second,
-        ]  # fmt: skip
+        rates = [one.backbone_rates[-1], one.head_rates[-1]]
+        told = rates[:1] if record is RECORDS["in cycles"] else rates
+        expected = [one.number, one.loss, one.accuracy, *validation, *told, one.seconds, one.images_per_second]
         assert values(row) == pytest.approx(expected, nan_ok=True)
+
+
+def test_one_learning_rate_is_told_once() -> None:
+    def headings(record: FineTuning) -> list[str]:
+        head = training_page(record).partition('id="epochs-table"')[2].partition("</thead>")[0]
+        return re.findall(r">([^<]+)</th>", head)
+
+    assert "backbone and head" in headings(in_cycles())
+    assert {"backbone", "head"} <= set(headings(run()))
+    only_head = run(epochs=tuple(one.model_copy(update={"backbone_rates": ()}) for one in epochs(3)))
+    assert "head" in headings(only_head)
+    assert "backbone" not in headings(only_head)
+    rows = table(training_page(only_head), "epochs-table")
+    assert [values(row)[-3] for row in rows] == [one.head_rates[-1] for one in only_head.epochs]
 
 
 def test_the_curves_go_through_the_records_values() -> None:
@@ -187,9 +200,10 @@ def test_ends_of_cycles_are_marked() -> None:
     for key in ("loss", "accuracy", "rate"):
         assert drawing(html, key).count('<line class="end"') == 3
         assert "end of a cycle: a snapshot" in drawing(html, key)
-    marked = [values(row)[0] for row in table(html, "epochs-table") if "(snapshot)" in row]
+    marked = [values(row)[0] for row in table(html, "epochs-table") if "◆" in row]
     assert marked == [4, 8, 12]
-    assert "end of a cycle" not in training_page(run())
+    assert "◆: a snapshot was taken." in html
+    assert not re.search("end of a cycle|◆", training_page(run()))
 
 
 def test_figures_that_are_not_finite_are_called_so() -> None:

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from scipy import stats
 
 from surgeon.core.errors import SurgeonError
+from surgeon.metrics.variability import MEASURES
 from surgeon.report import variability as report
 from surgeon.report.study import study_files
 from surgeon.results import Study, StudyVariability
@@ -177,6 +178,19 @@ def test_page_picture_and_table(folder: StudyFolder) -> None:
     assert of_members is not None
     assert statements["One source alone, times all: disagreement"] == f"{of_order:.2f}"
     assert statements["cycles, members: disagreement"].startswith(f"{100 * (1 - of_members):.0f}% less (95%: ")
+
+
+@pytest.mark.parametrize("columns", ["100", "160"])
+def test_a_terminal_breaks_no_measure_and_no_number(
+    columns: str, folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    result = table_of(folder.definition(), folder)
+    text = str(result)
+    for one in result.variability:
+        measure = MEASURES[one.measure]
+        assert measure.shown.heading.split()[-1] in text
+        assert report.value_text(measure, one) in text
 
 
 def test_it_is_shown_where_a_source_varies_or_where_it_is_asked_for() -> None:
