@@ -177,3 +177,27 @@ def test_the_overview_shows_the_first_paragraph_of_each_command() -> None:
 
 def test_wrong_usage_shows_how_the_command_is_used() -> None:
     assert re.search(r"Usage: \S+ convert MODEL \[OPTIONS\]", invoke("convert").stderr)
+
+
+# Presses Ctrl-C when the command line imports the first package that is not its own.
+INTERRUPTED = """
+import signal, sys
+class Pressing:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Pressing())
+if sys.argv[1] == "ignored":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.argv[1:] = ["--version"]
+from surgeon.cli.start import main
+main()
+"""
+
+
+def test_ctrl_c_before_the_command_has_begun_leaves_no_traceback() -> None:
+    pressed = subprocess.run([sys.executable, "-c", INTERRUPTED, "heeded"], capture_output=True, text=True)
+    assert (pressed.returncode, pressed.stdout) == (130, "")
+    assert pressed.stderr == "Interrupted; nothing was left half-written.\n"
+    behind = subprocess.run([sys.executable, "-c", INTERRUPTED, "ignored"], capture_output=True, text=True)
+    assert (behind.returncode, behind.stderr) == (0, "")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -286,3 +287,9 @@ def test_a_file_tells_what_it_fits(network: nn.Module, tmp_path: Path) -> None:
     assert architectures_of(read_weights(theirs)) == (("cifar-resnet8",), False)
     told = partial(str, weights_as_model(str(ours)))()
     assert told.endswith(f"It fits cifar-resnet8: surgeon inspect cifar-resnet8 --weights {ours}")
+
+
+def test_the_name_of_a_file_helps_where_those_of_its_tensors_do_not(tmp_path: Path) -> None:
+    state = timm.create_model("test_resnet", pretrained=False).state_dict()
+    path = write(OrderedDict((f"_{name}", tensor) for name, tensor in state.items()), tmp_path / "Test-ResNet-77cc.pth")
+    assert "It fits test_resnet by shapes alone (--match shapes)" in str(weights_as_model(str(path)))
