@@ -12,6 +12,7 @@ import pytest
 
 import surgeon
 from surgeon.cli.app import COMMANDS
+from surgeon.cli.host import expand_home
 from tests.cli.running import done, invoke
 
 # Runs commands one after the other and says of each its exit code, and which heavy packages have been imported.
@@ -177,6 +178,24 @@ def test_the_overview_shows_the_first_paragraph_of_each_command() -> None:
 
 def test_wrong_usage_shows_how_the_command_is_used() -> None:
     assert re.search(r"Usage: \S+ convert MODEL \[OPTIONS\]", invoke("convert").stderr)
+
+
+def test_the_home_folder_is_meant_where_the_shell_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else `-o '~/x'` would make a folder called ~, which somebody will remove with all that is theirs."""
+    monkeypatch.setenv("HOME", "/home/me")
+    given = ["~/a b", "--output=~/x", "-o", "~", "a~/b", "--rename", "x=~/y", "~other/x", "--set=lr=~/1"]
+    expected = [
+        "/home/me/a b",
+        "--output=/home/me/x",
+        "-o",
+        "~",
+        "a~/b",
+        "--rename",
+        "x=~/y",
+        "~other/x",
+        "--set=lr=~/1",
+    ]
+    assert expand_home(given) == expected
 
 
 # Presses Ctrl-C when the command line imports the first package that is not its own.
