@@ -1,6 +1,6 @@
 """`python -m surgeon` is `surgeon`."""
 
-from surgeon.cli.app import main
+from surgeon.cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from surgeon import __version__
 from surgeon.cli.help import show_help, with_help
-from surgeon.cli.host import set_up_process
+from surgeon.cli.host import expand_home, set_up_process
 from surgeon.core.errors import ExitCode
 
 # Modules of this package, each with a command of its own name, in the panels and in the order of the help.
@@ -90,6 +90,7 @@ def _main(
 def main() -> None:
     """Entry point of the `surgeon` command."""
     set_up_process()
+    sys.argv[1:] = expand_home(sys.argv[1:])
     if "_SURGEON_COMPLETE" in os.environ:  # the shell asks, in the middle of a line
         warnings.simplefilter("ignore")
     try:

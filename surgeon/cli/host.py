@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import sys
 import warnings
+from os.path import expanduser
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _LARGEST = 2**31 - 1
@@ -24,6 +26,14 @@ def set_up_process() -> None:
     # Pillow remarks on odd metadata of single photographs, from the decoding threads, where
     # warnings.catch_warnings is not safe. ImageNet alone has dozens of them.
     warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+
+
+def expand_home(arguments: list[str]) -> list[str]:
+    """`~/…` as the home folder also where the shell leaves it: in quotes, and in `--output=~/…`."""
+    return [
+        re.sub(r"^(--[\w-]+=)?(~(?=/).*)", lambda found: (found[1] or "") + expanduser(found[2]), one)
+        for one in arguments
+    ]
 
 
 def keep_heap() -> None:

@@ -50,17 +50,17 @@ def check_classes(
     # n01440764 may well be a tench: codes and names cannot be compared.
     if model_class_names and named and _are_codes(image_set.class_names) == _are_codes(model_class_names):
         return _matched_by_name(image_set, model_class_names)
-    largest = int(image_set.labels.max())
-    if largest >= num_outputs:
-        raise SurgeonError(
-            f"{image_set.name!r} has labels up to {largest}, but the network has {count(num_outputs, 'output')}.",
-            "Use the data the network was trained for.",
-        )
     if _is_complete(image_set) and len(image_set.class_names) != num_outputs:
         raise SurgeonError(
             f"{image_set.name!r} has {_classes(image_set)}, but the network has {count(num_outputs, 'output')}.",
             "Use the data the network was trained for, or fine-tune it on this data first. Fewer classes than outputs "
             "are matched by name, where both have names.",
+        )
+    largest = int(image_set.labels.max())
+    if largest >= num_outputs:
+        raise SurgeonError(
+            f"{image_set.name!r} has labels up to {largest}, but the network has {count(num_outputs, 'output')}.",
+            "Use the data the network was trained for.",
         )
     return None
 
@@ -79,7 +79,11 @@ def _is_complete(image_set: ImageSet) -> bool:
 
 def _classes(image_set: ImageSet) -> str:
     number = len(image_set.class_names)
-    return f"{number:,} {'class' if number == 1 else 'classes'}"
+    present = set(np.unique(image_set.labels).tolist())
+    empty = [repr(name) for label, name in enumerate(image_set.class_names) if label not in present]
+    return f"{number:,} {'class' if number == 1 else 'classes'}" + (
+        f" ({len(empty):,} without images: {listing(empty, limit=3)})" if empty else ""
+    )
 
 
 def _matched_by_name(image_set: ImageSet, model_class_names: Sequence[str]) -> tuple[int, ...] | None:

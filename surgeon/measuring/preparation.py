@@ -12,7 +12,7 @@ from surgeon.core.devices import Precision, pick_device, usable_precision
 from surgeon.core.errors import SurgeonError, count, listing
 from surgeon.data.check import check_classes, check_medium
 from surgeon.data.imagenet import CLASSES, are_wordnet_numbers, wordnet_numbers
-from surgeon.data.images import ImageSet
+from surgeon.data.images import ImageFiles, ImageSet
 from surgeon.data.loaders import Batches, batches
 from surgeon.data.opening import open_data
 from surgeon.data.stratified import limit
@@ -151,7 +151,21 @@ class PreparedNetwork:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What a user should know of how the samples were brought into the form that the network takes."""
-        return self.image_set.remarks(self.preprocessing)
+        return self.image_set.remarks(self.preprocessing) + self._classes_by_position
+
+    @property
+    def _classes_by_position(self) -> tuple[str, ...]:
+        """That nothing but the order of folders tells which output of the network is which class."""
+        images = self.image_set
+        names = images.class_names
+        in_folders = isinstance(images.encoded, ImageFiles) and images.names_known and images.masks is None
+        numbered = names == tuple(map(str, range(len(names))))
+        if self.class_names is not None or images.outputs is not None or numbered or not in_folders:
+            return ()
+        return (
+            f"The network has no class names: output 0 is taken for {names[0]!r}, … {len(names) - 1} for "
+            f"{names[-1]!r}, in the alphabetical order of the folders.",
+        )
 
     @property
     def inference(self) -> InferenceSettings:

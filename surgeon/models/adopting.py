@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from surgeon.core.errors import SurgeonError
+from surgeon.models.excerpt import excerpt
 from surgeon.models.fitting import load_into, other_class_count
 from surgeon.models.history import Renamed
 from surgeon.models.matching import Inputs, matched
@@ -39,6 +40,10 @@ class Adopted:
     def noting(self, remark: str) -> Adopted:
         """The same with one more remark."""
         return replace(self, file=replace(self.file, notes=(*self.file.notes, remark)))
+
+    def excerpted(self, model: nn.Module) -> Adopted:
+        """The network alone, where the file holds more beside it."""
+        return replace(self, file=excerpt(model, self.file))
 
     def filling(self, model: nn.Module, inputs: Inputs) -> Adopted:
         """Put the weights into a network, all of them or none, and tell what was done to their names."""

@@ -19,6 +19,7 @@ def load_into(model: nn.Module, weights: WeightsFile) -> None:
     own = model.state_dict()
     given = _named_alike(weights, own)
     _refuse_misfit(weights, given, _tensors(own))
+    _refuse_diverged(weights, given, _tensors(own))
     # The model's own entries stay for what the file may lack, and with them the format version that some
     # torchvision networks insist on.
     own.update(given)
@@ -82,6 +83,20 @@ def _refuse_misfit(weights: WeightsFile, given: Mapping[str, Tensor], own: Mappi
             )
 
 
+def _refuse_diverged(weights: WeightsFile, given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """NaN and infinite values, which a buffer of the network, such as a mask, may have from the start."""
+    broken = [name for name in given if not _is_finite(given[name]) and _is_finite(own[name])]
+    if broken:
+        raise SurgeonError(
+            f"{str(weights.path)!r} stores NaN or infinite values in {listing(map(repr, broken), limit=3)}.",
+            "Training diverged, or a value was too large for the precision it was saved in: use another checkpoint.",
+        )
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(tensor.float().isfinite().all())
+
+
 def _described(misfit: _Misfit) -> str:
     shapes = [f"{name} {_shape(file)} instead of {_shape(model)}" for name, (file, model) in misfit.misshaped.items()]
     kinds = {"missing": misfit.missing, "unexpected": misfit.unexpected, "of another shape": shapes}
@@ -100,6 +115,8 @@ def _likely_reason(
     classes = _class_counts(misfit)
     if classes:
         return f"The file has {classes[0]} classes, the model {classes[1]}: pass --num-classes {classes[0]}."
+    if misfit.missing and not misfit.unexpected and all(map(_is_statistic, misfit.missing)):
+        return "It holds parameters without the running statistics of BatchNorm: save model.state_dict() instead."
     different = difference(layers_of(given), layers_of(own))
     if different is None:
         return (
@@ -117,6 +134,10 @@ def _likely_reason(
         f"The file is probably of another variant of this architecture, with another width or depth: {different}. "
         f"{where_it_fits(weights)}"
     )
+
+
+def _is_statistic(name: str) -> bool:
+    return name.rpartition(".")[2] in ("running_mean", "running_var")
 
 
 def _class_counts(misfit: _Misfit) -> tuple[int, int] | None:

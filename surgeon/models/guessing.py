@@ -112,22 +112,29 @@ def _of_timm(weights: WeightsFile) -> Fit | None:
     parts = {_word(layer.name.partition(".")[0]) for layer in file}
     sources = [names for names, text in registered_in("timm") if names and all(part in text for part in parts)]
     shortest = {min(names, key=lambda name: (len(name), name)): names for names in sources}
-    called = [name for names in sources for name in names if name in weights.path.name]
+    called = [name for names, _ in registered_in("timm") for name in names if _says(weights.path, name)]
     deadline = time.monotonic() + MOST_SECONDS
 
     def built(names: Iterable[str]) -> Iterator[tuple[str, list[Layer]]]:
         return _built(((name, partial(timm.create_model, name)) for name in names), deadline)
 
-    def fitting(names: Iterable[str]) -> list[str]:
-        found = (name for name, own in built(names) if _names(own) == _names(file) and _fits(file, own))
-        return list(islice(found, MOST_NAMES))
+    def fitting(names: Iterable[str], by_names: bool = True) -> tuple[str, ...]:
+        alike = ((name, own) for name, own in built(names) if _fits(file, own))
+        return tuple(islice((name for name, own in alike if not by_names or _names(own) == _names(file)), MOST_NAMES))
 
-    if found := fitting(sorted(called, key=len, reverse=True)):
-        return Fit(tuple(found))
+    called.sort(key=len, reverse=True)
+    for by_names in (True, False):
+        if found := fitting(called, by_names):
+            return Fit(found, by_names)
     alike = {name: len(series & _series(own)) / len(series | _series(own)) for name, own in built(shortest)}
     best = sorted(alike, key=lambda name: -alike[name])[:MOST_SOURCES]
     found = fitting(name for first in best for name in sorted(shortest[first], key=lambda name: (len(name), name)))
-    return Fit(tuple(found)) if found else None
+    return Fit(found) if found else None
+
+
+def _says(path: Path, name: str) -> bool:
+    """Whether a file is called after a network: `efficientnet-lite1-77cc.pth` after `tf_efficientnet_lite1`."""
+    return name.removeprefix("tf_") in path.name.lower().replace("-", "_")
 
 
 def _series(layers: Iterable[Layer]) -> set[str]:

@@ -79,8 +79,9 @@ def matched(model: nn.Module, weights: WeightsFile, inputs: Inputs) -> Matched:
     norms = sum(layer.kind == "BatchNorm layer" for layer in own)
     checked = found[chosen]
     number = len(checked.layers) if checked is not None else 0
+    doubts = () if checked is None or checked.doubtful is None else (_doubt(checked, checked.doubtful),)
     names = {theirs.name: ours.name for theirs, ours in zip(pairing.file, own, strict=True)}
-    notes = (*weights.notes, _note(names), _evidence(number, norms, file))
+    notes = (*weights.notes, _note(names), _evidence(number, norms, file), *doubts)
     prefix = wrapper_prefix(layer.name + "." for layer in own)
     state = {name.removeprefix(prefix): tensor for name, tensor in _state(pairing, own, weights).items()}
     return Matched(replace(weights, state=state, notes=notes), names, number, norms)
@@ -219,6 +220,13 @@ def _note(names: dict[str, str]) -> str:
     return (
         f"matched {count(len(names), 'layer')} by order and shape: "
         f"{listing(changed, limit=3) or 'under their own names'}"
+    )
+
+
+def _doubt(found: Agreement, layer: str) -> str:
+    return (
+        f"doubtful: {layer!r} agrees less (correlation {found.layers[layer]:.2f}) than in trained networks, as if "
+        "layers were exchanged; evaluate on labelled images"
     )
 
 

@@ -56,6 +56,7 @@ def load_model(
     auxiliary = given is not None and any(key.startswith(AUXILIARY) for key in given.file.state)
     loaded = _built(name, pretrained and given is None, num_classes, auxiliary)
     if given is not None:
+        given = given.excerpted(loaded.model)
         if num_classes is None and (found := given.other_class_count(loaded.model)) is not None:
             with bounded_by(given.file.path.stat().st_size):
                 loaded = _built(name, False, found, auxiliary)

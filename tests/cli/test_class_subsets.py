@@ -124,3 +124,18 @@ def test_some_wordnet_numbers_are_classes_of_an_imagenet_network(tmp_path: Path)
         Image.new("RGB", (40, 40), "teal").save(tmp_path / "few" / number / "0.png")
     told = document("eval", "resnet10t", "--no-pretrained", "--data", tmp_path / "few", "--input-size", "64")
     assert told["matched_classes"] == [2, 1000]
+
+
+def test_classes_taken_by_their_position_are_told(tmp_path: Path) -> None:
+    """Folders are in alphabetical order, which need not be that of a network that has no names."""
+    for name in NAMES:
+        (tmp_path / "digits" / name).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(tmp_path / "digits" / name / "0.png")
+    (warning,) = document("eval", "digits-resnet8", "--data", tmp_path / "digits")["warnings"]
+    assert warning == (
+        "The network has no class names: output 0 is taken for 'eight', … 9 for 'zero', in the alphabetical order of "
+        "the folders."
+    )
+    for number, name in enumerate(NAMES):
+        (tmp_path / "digits" / name).rename(tmp_path / "digits" / str(number))
+    assert document("eval", "digits-resnet8", "--data", tmp_path / "digits")["warnings"] == []

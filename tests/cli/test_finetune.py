@@ -64,7 +64,14 @@ def test_a_run_leaves_a_checkpoint_that_eval_confirms(tmp_path: Path) -> None:
     assert again["metrics"] == result["test"]
     assert again["rewrites"] == result["rewrites"]
     assert len(result["epochs"]) == 2
-    assert "On the validation images alpha" in result["settings"][0]
+    known = document("eval", "digits-resnet8", "--data", "digits", "--split", "validation", "--limit", 80)
+    before, after = known["metrics"]["accuracy"], result["validation"]["accuracy"]
+    change = f"accuracy {before:.2%} → {after:.2%} on the validation images."
+    assert after <= before
+    assert result["settings"][0].startswith(
+        f"Fine-tuning did not help: {change} The network already knew these classes"
+    )
+    assert "On the validation images alpha" in result["settings"][1]
     assert result["sweeps"] == ["sweep-alpha"]
     assert 'href="sweep-alpha/report.html"' in (run / "report.html").read_text("utf-8")
     begun_with = json.loads((run / "run.json").read_text("utf-8"))["weights"]
@@ -321,7 +328,7 @@ def test_a_sweep_that_was_interrupted_before_other_options_were_chosen_begins_af
     assert "--skip-bad" in invoke(*options).stderr
     result = document(*options, "--resume", "--skip-bad")
     assert result["test"]["images"] == 2
-    assert "On the validation images alpha" in result["settings"][0]
+    assert "On the validation images alpha" in result["settings"][0], "a new head knew nothing before"
 
 
 def test_a_temperature_does_not_outlive_the_weights_it_was_fitted_to(tmp_path: Path) -> None:
@@ -486,6 +493,10 @@ def test_a_network_that_has_diverged_is_no_result(tmp_path: Path, monkeypatch: p
 
     class Diverged:
         cross_entropy = float("inf")
+        primary = "accuracy"
+
+        def value(self, _: str) -> float:
+            return 0.9
 
     monkeypatch.setattr(run, "summarise", lambda _: Diverged())
     outcome = invoke(*QUICK, "-o", tmp_path / "run")
@@ -520,7 +531,8 @@ def test_weights_that_are_no_numbers_do_not_replace_a_good_state(
     monkeypatch.undo()
     assert "other settings: seed" in refusal(*QUICK, "--seed", 5, "-o", tmp_path / "run", "--resume")
     told = document(*QUICK, "--lr", 0.001, "-o", tmp_path / "run", "--resume")
-    assert told["settings"] == ["Resumed with a learning rate of 0.001 in place of 0.00125."]
+    assert told["settings"][0] == "Resumed with a learning rate of 0.001 in place of 0.00125."
+    assert "92.50%" in told["settings"][1], "what was measured before the run was begun"
     assert "lr: 0.001" in (tmp_path / "run" / "recipe.yaml").read_text()
     assert max(told["epochs"][1]["backbone_rates"]) < 0.001
     done(*QUICK, "-o", tmp_path / "run", "--resume")

@@ -12,6 +12,7 @@ import pytest
 
 import surgeon
 from surgeon.cli.app import COMMANDS
+from surgeon.cli.host import expand_home
 from tests.cli.running import done, invoke
 
 # Runs commands one after the other and says of each its exit code, and which heavy packages have been imported.
@@ -177,3 +178,45 @@ def test_the_overview_shows_the_first_paragraph_of_each_command() -> None:
 
 def test_wrong_usage_shows_how_the_command_is_used() -> None:
     assert re.search(r"Usage: \S+ convert MODEL \[OPTIONS\]", invoke("convert").stderr)
+
+
+def test_the_home_folder_is_meant_where_the_shell_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else `-o '~/x'` would make a folder called ~, which somebody will remove with all that is theirs."""
+    monkeypatch.setenv("HOME", "/home/me")
+    given = ["~/a b", "--output=~/x", "-o", "~", "a~/b", "--rename", "x=~/y", "~other/x", "--set=lr=~/1"]
+    expected = [
+        "/home/me/a b",
+        "--output=/home/me/x",
+        "-o",
+        "~",
+        "a~/b",
+        "--rename",
+        "x=~/y",
+        "~other/x",
+        "--set=lr=~/1",
+    ]
+    assert expand_home(given) == expected
+
+
+# Presses Ctrl-C when the command line imports the first package that is not its own.
+INTERRUPTED = """
+import signal, sys
+class Pressing:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Pressing())
+if sys.argv[1] == "ignored":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.argv[1:] = ["--version"]
+from surgeon.cli.start import main
+main()
+"""
+
+
+def test_ctrl_c_before_the_command_has_begun_leaves_no_traceback() -> None:
+    pressed = subprocess.run([sys.executable, "-c", INTERRUPTED, "heeded"], capture_output=True, text=True)
+    assert (pressed.returncode, pressed.stdout) == (130, "")
+    assert pressed.stderr == "Interrupted; nothing was left half-written.\n"
+    behind = subprocess.run([sys.executable, "-c", INTERRUPTED, "ignored"], capture_output=True, text=True)
+    assert (behind.returncode, behind.stderr) == (0, "")

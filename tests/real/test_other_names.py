@@ -10,6 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 import surgeon
+from surgeon.models.renaming import Naming
+from surgeon.models.sources import load_model
 from surgeon.models.weights import read_weights
 from tests.cli.running import document, refusal
 
@@ -34,3 +36,19 @@ def test_a_published_network_loads_in_one_command(suffix: str, shared: Path, tmp
     assert torch.equal(surgeon.load(tmp_path / "out")(images), expected.eval()(images))
     assert "39 layers of the weights file matched by order and shape" in (tmp_path / "out" / "README.md").read_text()
     assert "cifar-resnet20 by shapes alone" in refusal("convert", "cifar-resnet56", "--weights", file, "--bn", "ghost")
+
+
+def test_layers_exchanged_with_their_statistics_are_doubted(shared: Path, tmp_path: Path) -> None:
+    """The network has 47.6% instead of 90.8% of 500 images right, though each BatchNorm fits its convolution."""
+    state = dict(read_weights(shared / "data" / "weights" / "resnet20-12fca82f.th").state)
+    exchanged = dict(state)
+    for one, other in (("layer2.1", "layer2.2"), ("layer2.2", "layer2.1")):
+        for name in state:
+            if name.startswith((f"{one}.conv1", f"{one}.bn1")):
+                exchanged[name.replace(one, other)] = state[name]
+    for file, doubts in ((state, 0), (exchanged, 1)):
+        torch.save(file, tmp_path / "theirs.pth")
+        notes = load_model(
+            "cifar-resnet20", weights=tmp_path / "theirs.pth", naming=Naming.of((), "shapes")
+        ).origin.notes
+        assert sum(note.startswith("doubtful: ") for note in notes) == doubts

@@ -24,6 +24,11 @@ def test_another_number_of_classes() -> None:
         check_classes(labelled([0, 1], ["cat", "dog"]), 1000)
 
 
+def test_an_empty_class_folder_is_named() -> None:
+    with pytest.raises(SurgeonError, match=r"'pets' has 3 classes \(1 without images: 'dog'\), but the network has 2"):
+        check_classes(labelled([0, 2], ["cat", "dog", "fox"]), 2)
+
+
 def test_labels_beyond_the_outputs() -> None:
     with pytest.raises(SurgeonError, match="labels up to 5, but the network has 3 outputs"):
         check_classes(labelled([0, 5], [str(i) for i in range(6)], names_known=False), 3)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timm
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from torch.nn import functional
 import surgeon
 from surgeon.core.errors import SurgeonError
 from surgeon.models.cifar import resnet8
-from surgeon.models.consistency import agreement, like_images
+from surgeon.models.consistency import Agreement, agreement, like_images
 from surgeon.models.guessing import architectures_of, weights_as_model
 from surgeon.models.history import Renamed
 from surgeon.models.matching import natural
@@ -101,6 +102,10 @@ def matched(path: Path) -> nn.Module:
     return load_model("cifar-resnet8", weights=path, naming=Naming.of((), "shapes")).model
 
 
+def notes_of(path: Path) -> tuple[str, ...]:
+    return load_model("cifar-resnet8", weights=path, naming=Naming.of((), "shapes")).origin.notes
+
+
 # --- matching
 
 
@@ -133,6 +138,16 @@ def test_exchanged_layers_are_noticed_whichever_they_are(network: nn.Module, tmp
             matched(path)
 
 
+def test_what_agrees_less_than_in_trained_networks_is_doubted(
+    network: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not any("doubtful" in note for note in notes_of(write(renamed(network.state_dict()), tmp_path / "a.pth")))
+    weak = Agreement({"layer1.0.bn1": 0.99, "layer2.0.bn2": 0.9}, finite=True)
+    monkeypatch.setattr("surgeon.models.matching.agreement", lambda *_: weak)
+    (doubt,) = (note for note in notes_of(tmp_path / "a.pth") if "doubtful" in note)
+    assert doubt.startswith("doubtful: 'layer2.0.bn2' agrees less (correlation 0.90) than in trained networks")
+
+
 def test_another_number_of_classes(tmp_path: Path) -> None:
     path = write(renamed(trained(resnet8(num_classes=7)).state_dict()), tmp_path / "seven.pth")
     assert matched(path)(torch.randn(2, 3, 32, 32)).shape == (2, 7)
@@ -156,7 +171,7 @@ def test_without_match_the_same_structure_is_told(network: nn.Module, tmp_path: 
 
 def test_an_untrained_network_confirms_nothing_and_says_so(tmp_path: Path) -> None:
     path = write(renamed(resnet8().state_dict()), tmp_path / "untrained.pth")
-    notes = load_model("cifar-resnet8", weights=path, naming=Naming.of((), "shapes")).origin.notes
+    notes = notes_of(path)
     assert any(note.startswith("no stored statistics could confirm it") for note in notes)
 
 
@@ -272,3 +287,9 @@ def test_a_file_tells_what_it_fits(network: nn.Module, tmp_path: Path) -> None:
     assert architectures_of(read_weights(theirs)) == (("cifar-resnet8",), False)
     told = partial(str, weights_as_model(str(ours)))()
     assert told.endswith(f"It fits cifar-resnet8: surgeon inspect cifar-resnet8 --weights {ours}")
+
+
+def test_the_name_of_a_file_helps_where_those_of_its_tensors_do_not(tmp_path: Path) -> None:
+    state = timm.create_model("test_resnet", pretrained=False).state_dict()
+    path = write(OrderedDict((f"_{name}", tensor) for name, tensor in state.items()), tmp_path / "Test-ResNet-77cc.pth")
+    assert "It fits test_resnet by shapes alone (--match shapes)" in str(weights_as_model(str(path)))

@@ -23,6 +23,7 @@ from surgeon.measuring.values import parse_values
 from surgeon.metrics import Metrics
 from surgeon.report import folder as report_folder
 from surgeon.report.training import training_page, training_picture
+from surgeon.report.wording import figure, improved, label
 from surgeon.results import FineTuning, Measured, Sweep
 from surgeon.surgery.apply import current_plan
 from surgeon.training.loop import Trainer
@@ -45,7 +46,7 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     rewrites = current_plan(run.loaded.model).summary()
     changed = [f"Rewrites as trained: {before}; as saved: {rewrites}."] if before != rewrites else []
     untrained = [run.untrained_branch] if run.untrained_branch else []
-    sentences = [*run.remarks, *run.changes, *untrained, *sentences, *changed]
+    sentences = [*run.remarks, *run.changes, *untrained, *_against_before(run, validation), *sentences, *changed]
     tested = run_test(run, trained, progress)
     test = tested.final if tested is not None else None
     steps = [tested.as_step(run)] if tested is not None else []
@@ -90,6 +91,22 @@ def finish(run: Run, trainer: Trainer, progress: Progress) -> FineTuning:
     )
     run.processes.only_first(lambda: write_run_report(result, run.folder))
     return result
+
+
+def _against_before(run: Run, validation: Metrics) -> Iterator[str]:
+    """Whether training helped a network that knew the classes already, which it need not."""
+    metric = validation.primary
+    before, after = run.before.get(metric), validation.value(metric)
+    if not isinstance(before, float) or after is None:
+        return
+    change = f"{label(metric)} {figure(metric, before)} → {figure(metric, after)} on the validation images"
+    if improved(metric, after - before) > 0:
+        yield f"Before and after fine-tuning: {change}."
+    else:
+        yield (
+            f"Fine-tuning did not help: {change}. The network already knew these classes: try a smaller learning rate, "
+            "fewer epochs or milder augmentation (for letters and digits, --augment standard:flip=false)."
+        )
 
 
 def _axes(run: Run) -> dict[str, tuple[float, ...]]:

@@ -43,7 +43,8 @@ def run_finetuning(
     if request.resume:
         trainer.resume()
     else:
-        processes.only_first(run.begin)
+        before = run.validate(run.loaded.model) if run.knows_classes else None
+        processes.only_first(lambda: run.begin(before))
     watcher.begin(run.recipe, run.decided)
     with _stopping_well(run):
         with stopping_at_ctrl_c() as stopped, tracking(trainer, request.track, run.recipe):

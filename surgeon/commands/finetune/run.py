@@ -63,6 +63,8 @@ from surgeon.training.unlabelled import SAME, Unlabelled
 
 DECIDED = "decided"
 """In the record of a run: the keys that its recipe had left open, and what they were decided by."""
+BEFORE = "before"
+"""In the record of a run: how good the network was on the validation images, by metric, if it knew their classes."""
 LARGEST_TRAINED = 160
 """Of the shorter side of images with masks, unless somebody says otherwise: larger ones take hours without a GPU."""
 MOST_RUN_BYTES = 1 << 20
@@ -107,6 +109,7 @@ class Run:
         network.apply_rewrites(self.loaded, asked)
         self.problem.check_network(self.loaded)
         network.check_examples(self.loaded.model, self.batch_size // processes.count // asked.accumulate)
+        self.knows_classes = trained and self.loaded is loaded
         settled = settle(asked, self._situation(trained, new_head=self.loaded is not loaded))
         self.recipe = settled.recipe
         self.decided = self._stored().get(DECIDED, {}) if request.resume else settled.reasons
@@ -163,13 +166,14 @@ class Run:
             "number of processes": self.processes.count,
         }
 
-    def begin(self) -> None:
-        """Write down what this run is."""
+    def begin(self, before: Metrics | None) -> None:
+        """Write down what this run is, and how good the network was before it."""
         for name in (STATE, RESULT, PICTURE, PAGE, LOGITS):
             (self.folder / name).unlink(missing_ok=True)
         for name in (CHECKPOINT, SNAPSHOTS, *SWEEPS.values()):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        self._describe({**self._identity, DECIDED: self.decided})
+        known = {} if before is None else {before.primary: before.value(before.primary)}
+        self._describe({**self._identity, DECIDED: self.decided, BEFORE: known})
 
     def _describe(self, identity: dict[str, Any]) -> None:
         with staged(self.folder, (RECIPE, RUN)) as stage:
@@ -202,13 +206,18 @@ class Run:
         """What the run was resumed with that it was not begun with."""
         return tuple(map(str, self._stored().get("changes", ())))
 
+    @property
+    def before(self) -> dict[str, Any]:
+        """The figures of the network before the run, where it had a chance to be good."""
+        return dict(self._stored().get(BEFORE, {}))
+
     def _stored(self) -> dict[str, Any]:
         path = self.folder / RUN
         try:
             stored = parse_json(read_bounded(path, "record of a run", MOST_RUN_BYTES))
         except ValueError as error:
             raise SurgeonError(f"{path} is not readable JSON ({error}).") from None
-        parts = {"changes": list, DECIDED: dict}
+        parts = {"changes": list, DECIDED: dict, BEFORE: dict}
         if not isinstance(stored, dict) or not all(isinstance(stored.get(k, of()), of) for k, of in parts.items()):
             raise SurgeonError(f"{path} is not the record of a run.")
         return stored
