@@ -14,6 +14,7 @@ from surgeon.core.private import with_metadata
 from surgeon.layers.surgical import surgical_layers
 from surgeon.models.allocation import bounded_by
 from surgeon.models.catalog import CATALOG
+from surgeon.models.fitting import refuse_diverged
 from surgeon.models.hub import (
     cached_file,
     careful,
@@ -41,12 +42,19 @@ def open_model(
     num_classes: int | None = None,
     rename: Sequence[str] = (),
     match: str | None = None,
+    diverged: bool = False,
 ) -> LoadedModel:
-    """Any MODEL of the command line: a checkpoint, here or on the hub, a bundled model, or an architecture's name."""
+    """Any MODEL of the command line: a checkpoint, here or on the hub, a bundled model, or an architecture's name.
+
+    Weights with NaN or infinite values are refused unless `diverged`, for who wants to know where they are.
+    """
     naming = Naming.of(rename, match)
     folder = _checkpoint_named(name) if weights is None and not naming else None
     if folder is None or (folder == ASSETS / name and not pretrained):
-        return load_model(name, weights=weights, pretrained=pretrained, num_classes=num_classes, naming=naming)
+        found = load_model(name, weights=weights, pretrained=pretrained, num_classes=num_classes, naming=naming)
+        if weights is not None and not diverged:
+            refuse_diverged(found.model, weights)
+        return found
     if num_classes is not None or not pretrained:
         option = "--no-pretrained" if not pretrained else "--num-classes"
         raise SurgeonError(f"{option} does not go with a checkpoint, which has its own weights and classes.")

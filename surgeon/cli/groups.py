@@ -30,10 +30,11 @@ class Weights:
     match: options.Match = None
     pretrained: options.Pretrained = True
 
-    def load(self, model: str, tells_names: bool = True) -> LoadedModel:
+    def load(self, model: str, tells_names: bool = True, diverged: bool = False) -> LoadedModel:
         from surgeon import checkpoint
 
-        loaded = checkpoint.open_model(model, **(asdict(self) | {"rename": tuple(self.rename or ())}))
+        wanted = asdict(self) | {"rename": tuple(self.rename or ()), "diverged": diverged}
+        loaded = checkpoint.open_model(model, **wanted)
         if tells_names and (self.rename or self.match):
             for remark in loaded.origin.notes:
                 output.note(remark)
@@ -46,9 +47,9 @@ class Opening(Weights):
 
     num_classes: options.NumClasses = None
 
-    def open(self, model: str, tells_names: bool = True) -> LoadedModel:
+    def open(self, model: str, tells_names: bool = True, diverged: bool = False) -> LoadedModel:
         with output.working(f"Opening {model}…"):
-            return self.load(model, tells_names)
+            return self.load(model, tells_names, diverged)
 
 
 @dataclass(frozen=True)

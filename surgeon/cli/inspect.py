@@ -71,7 +71,7 @@ def inspect(
         from surgeon.surgery.inspect import inspect_model
     if data is not None:
         check_data(data)
-    loaded = opening.open(model)
+    loaded = opening.open(model, diverged=True)  # it names the layers
     with output.working("Tracing the paths to the output…"):
         inspection = inspect_model(loaded.model, loaded.name, example_inputs(loaded.origin, examples=1))
     inspection = inspection.model_copy(update={"preprocessing": loaded.origin.preprocessing})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,6 @@ def load_into(model: nn.Module, weights: WeightsFile) -> None:
     own = model.state_dict()
     given = _named_alike(weights, own)
     _refuse_misfit(weights, given, _tensors(own))
-    _refuse_diverged(weights, given, _tensors(own))
     # The model's own entries stay for what the file may lack, and with them the format version that some
     # torchvision networks insist on.
     own.update(given)
@@ -83,18 +83,16 @@ def _refuse_misfit(weights: WeightsFile, given: Mapping[str, Tensor], own: Mappi
             )
 
 
-def _refuse_diverged(weights: WeightsFile, given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-    """NaN and infinite values, which a buffer of the network, such as a mask, may have from the start."""
-    broken = [name for name in given if not _is_finite(given[name]) and _is_finite(own[name])]
+def refuse_diverged(model: nn.Module, path: Path) -> None:
+    """NaN and infinite parameters and running statistics that a network has from a file."""
+    statistics = {name: buffer for name, buffer in model.named_buffers() if _is_statistic(name)}
+    learned = {**dict(model.named_parameters()), **statistics}
+    broken = [name for name, tensor in learned.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
     if broken:
         raise SurgeonError(
-            f"{str(weights.path)!r} stores NaN or infinite values in {listing(map(repr, broken), limit=3)}.",
+            f"{str(path)!r} stores NaN or infinite values in {listing(map(repr, broken), limit=3)}.",
             "Training diverged, or a value was too large for the precision it was saved in: use another checkpoint.",
         )
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    return not tensor.is_floating_point() or bool(tensor.float().isfinite().all())
 
 
 def _described(misfit: _Misfit) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from surgeon.data.images import ImageSet
 from tests.cli.running import document
@@ -19,13 +18,13 @@ DIGITS = ("--data", "digits", "--limit", 60)
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[str, int]]]:
     """How often each image was decoded, by split and place."""
     times: Counter[tuple[str, int]] = Counter()
-    decode = ImageSet.image
+    read = ImageSet.content
 
-    def counted(self: ImageSet, index: int) -> Image.Image:
+    def counted(self: ImageSet, index: int) -> bytes:
         times[self.split, int(self.positions[index])] += 1
-        return decode(self, index)
+        return read(self, index)
 
-    monkeypatch.setattr(ImageSet, "image", counted)
+    monkeypatch.setattr(ImageSet, "content", counted)
     return times
 
 

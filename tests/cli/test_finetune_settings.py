@@ -93,7 +93,8 @@ def test_the_rates_of_backbone_and_head_are_recorded_by_step(tmp_path: Path) -> 
     assert [rate for epoch in epochs for rate in epoch["head_rates"]] == pytest.approx([10 * rate for rate in cosine])
     assert f"lr {cosine[3]:.3g}, head {10 * cosine[3]:.3g}" in told
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
-    assert "learning rate: backbone" in page
+    assert 'colspan="2">learning rate</th>' in page
+    assert all(f'<th scope="col" class="tight">{part}</th>' in page for part in ("backbone", "head"))
     frozen = document(*QUICK, "--freeze-backbone", "-o", tmp_path / "frozen")["epochs"]
     assert [(len(epoch["backbone_rates"]), len(epoch["head_rates"])) for epoch in frozen] == [(0, 4), (0, 4)]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from surgeon.checkpoint import open_model
 from surgeon.core.errors import SurgeonError
 from surgeon.models.origin import LoadedModel
 from surgeon.models.renaming import AS_NAMED, Naming
@@ -85,8 +86,11 @@ def test_another_number_of_classes_behind_a_prefix(file: Path) -> None:
 def test_weights_of_a_training_that_diverged_are_refused(value: float, file: Path) -> None:
     state = state_of("cifar-resnet8")
     state["layer1.0.bn1.running_var"][3] = value
+    torch.save(state, file)
     with pytest.raises(SurgeonError, match=r"stores NaN or infinite values in 'layer1\.0\.bn1\.running_var'"):
-        loaded(state, file)
+        open_model("cifar-resnet8", weights=file)
+    opened = open_model("cifar-resnet8", weights=file, diverged=True).model.state_dict()["layer1.0.bn1.running_var"]
+    torch.testing.assert_close(opened, state["layer1.0.bn1.running_var"], rtol=0, atol=0, equal_nan=True)
 
 
 def test_parameters_without_statistics_are_named(file: Path) -> None:

@@ -213,7 +213,7 @@ def test_what_moves_pixels_moves_masks() -> None:
     assert (shown == moved).float().mean() > 0.97
     (noise,) = ask(["gaussian-noise:severity=1"])
     assert noise.masks(pixels, large, indices) is large
-    for spec, reason in (("augment-randaugment", "may move what images show"), ("fgsm", "networks that classify")):
+    for spec, reason in (("augment-randaugment", "may move image content"), ("fgsm", "networks that classify")):
         (asked,) = ask([spec])
         with pytest.raises(SurgeonError, match=reason):
             asked.masks(pixels, large, indices)
