@@ -52,7 +52,7 @@ OF_PAGES = (
     Meaning("prior", "The weight of the old statistics, as a number of images."),
     Meaning("distance", "How far the statistics of the images are from the stored ones, without sampling noise."),
     Meaning("uCE", "The error, averaged over the severities of each corruption, then over the corruptions."),
-    Meaning("loss against clean images", "The mean error over corruptions minus the error on clean images."),
+    Meaning("increase over clean error", "The mean error over corruptions minus the error on clean images."),
     Meaning(
         "mCE",
         "The mean after each corruption's error was divided by AlexNet's (Hendrycks and Dietterich, ICLR 2019, table "

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LABELS = {
     "clean-error": "error on clean images",
     "corruption-error": "mean error over corruptions (uCE)",
-    "loss": "loss against clean images",
+    "loss": "increase over clean error",
     "mce": "mCE",
     "relative-mce": "relative mCE",
 }
