@@ -4,7 +4,7 @@ STAMP := $(VENV)/.installed
 
 .PHONY: demo test test-all bench lint types docs
 
-$(STAMP): pyproject.toml $(wildcard surgeon/layers/native/*.[ch])
+$(STAMP): pyproject.toml $(wildcard surgeon/data/*.c surgeon/layers/native/*.[ch])
 	test -x $(PYTHON) || python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[dev]"
 	touch $@

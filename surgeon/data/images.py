@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -234,8 +235,26 @@ class PixelArrays:
         return f"number {position}"
 
 
+class _OpenFile:
+    """A file that is open while somebody has it; several threads may read it at once."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+
+    def read(self, start: int, length: int) -> bytes:
+        if hasattr(os, "pread"):
+            return os.pread(self._file.fileno(), length, start)
+        with open(self._file.name, "rb", buffering=0) as file:  # Windows can only read from where it is
+            file.seek(start)
+            return file.read(length)
+
+
+_NO_FILE = (-1, None)
+
+
 class ArrowImages:
-    """Images inside the Arrow files of a `datasets` set, read with one seek each.
+    """Images inside the Arrow files of a `datasets` set, each read by itself.
 
     Only the place of every image is kept. Reading through the library's memory maps would be
     simpler, but then the resident memory grows with the data that was seen, and every access
@@ -247,6 +266,7 @@ class ArrowImages:
         places = [_Places.within(file, column) for file in self.files]
         self._ends = np.cumsum([len(place.starts) for place in places])
         self._places = places
+        self._current: tuple[int, _OpenFile | None] = _NO_FILE
 
     def read(self, position: int) -> bytes:
         number, row = self._locate(position)
@@ -255,9 +275,18 @@ class ArrowImages:
             return _read_elsewhere(path)
         if places.lengths[row] < 0:
             raise ValueError("the row is empty")
-        with open(self.files[number], "rb", buffering=0) as file:
-            file.seek(int(places.starts[row]), os.SEEK_SET)
-            return file.read(int(places.lengths[row]))
+        return self._file(number).read(int(places.starts[row]), int(places.lengths[row]))
+
+    def _file(self, number: int) -> _OpenFile:
+        """One of the files, which stays open until another one is read: opening takes longer than reading."""
+        current, file = self._current
+        if current != number or file is None:
+            file = _OpenFile(self.files[number])
+            self._current = number, file
+        return file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_current": _NO_FILE}
 
     def identity(self, position: int) -> str:
         return f"number {position}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -58,11 +58,12 @@ class Batch:
 class _Piece:
     """A part of a batch: its images for each kind of preprocessing, and those that could not be decoded."""
 
-    pixels: list[list[Tensor]]
     indices: list[int]
-    pictures: list[Image.Image]
-    bad: list[UnreadableImageError | BadMaskError]
-    masks: list[list[Tensor]] = field(default_factory=list)
+    pixels: list[Tensor]
+    """(N, H, W, C) for each kind of preprocessing; none if no image could be decoded."""
+    masks: list[Tensor] = field(default_factory=list)
+    pictures: list[Image.Image] = field(default_factory=list)
+    bad: list[UnreadableImageError | BadMaskError] = field(default_factory=list)
 
 
 class Batches:
@@ -80,6 +81,7 @@ class Batches:
         skip_bad: bool,
         keep_pictures: bool,
         transform: MakeInput = transform_for,
+        in_turns: bool = False,
     ) -> None:
         self.image_set = image_set
         self.batch_size = batch_size
@@ -88,6 +90,7 @@ class Batches:
         self.workers = workers
         self.skip_bad = skip_bad
         self.keep_pictures = keep_pictures
+        self.in_turns = in_turns
         self.bad: list[str] = []
         self._transforms = {kind: transform(kind) for kind in kinds}
         self._plain_pngs = None if keep_pictures else self._decoder_of_plain_pngs()
@@ -105,7 +108,7 @@ class Batches:
         self.bad.clear()
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="decode")
         try:
-            for pieces in self._ahead(pool):
+            for pieces in self._pieces(pool):
                 yield self._assemble(pieces)
         finally:  # also when the caller stops early or is interrupted
             pool.shutdown(wait=True, cancel_futures=True)
@@ -115,10 +118,18 @@ class Batches:
                 f"None of the {samples} of {self.image_set.name!r} can be read.", exit_code=ExitCode.FAILED
             )
 
-    def _ahead(self, pool: ThreadPoolExecutor) -> Iterator[list[_Piece]]:
-        """The pieces of each batch, while those of the next few batches are being decoded."""
+    def _pieces(self, pool: ThreadPoolExecutor) -> Iterator[list[_Piece]]:
+        """The pieces of each batch."""
+        numbers = deque(self.numbers)
+        while self.in_turns and numbers and (batch := self._plain(self.cuts[numbers[0]], torch.get_num_threads())):
+            yield [batch]
+            numbers.popleft()
+        yield from self._ahead(pool, numbers)
+
+    def _ahead(self, pool: ThreadPoolExecutor, numbers: Iterable[int]) -> Iterator[list[_Piece]]:
+        """The same, while those of the next few batches are being decoded."""
         under_way: deque[list[Future[_Piece]]] = deque()
-        for number in self.numbers:
+        for number in numbers:
             indices = self.cuts[number]
             starts = range(0, len(indices), PIECE)
             under_way.append([pool.submit(self._decode, indices[at : at + PIECE]) for at in starts])
@@ -138,42 +149,61 @@ class Batches:
         return PlainPngs(*sizes)
 
     def _decode(self, indices: range) -> _Piece:
-        piece = _Piece([], [], [], [])
+        return self._plain(indices) or self._pictures(indices)
+
+    def _plain(self, indices: range, threads: int = 1) -> _Piece | None:
+        """Images that need no picture; None if one of them does, or is damaged."""
+        if self._plain_pngs is None:
+            return None
+        compressed = []
         for index in indices:
             try:
-                content = self.image_set.content(index)
-                if self._plain_pngs is not None and (pixels := self._plain_pngs(content)) is not None:
-                    piece.pixels.append([pixels] * len(self._transforms))
-                    piece.indices.append(index)
-                    continue
-                picture = self.image_set.decoded(index, content)
+                found = self._plain_pngs.compressed(self.image_set.content(index))
+            except UnreadableImageError:
+                return None
+            if found is None:
+                return None
+            compressed.append(found)
+        pixels = self._plain_pngs.pixels(compressed, threads)
+        return None if pixels is None else _Piece(list(indices), [pixels] * len(self._transforms))
+
+    def _pictures(self, indices: range) -> _Piece:
+        decoded: list[int] = []
+        pixels: list[list[Tensor]] = []
+        masks: list[list[Tensor]] = []
+        pictures: list[Image.Image] = []
+        bad: list[UnreadableImageError | BadMaskError] = []
+        for index in indices:
+            try:
+                picture = self.image_set.image(index)
                 if self.image_set.masks is not None:
                     mask = self.image_set.mask(index, picture.size)
-                    piece.masks.append([resized_mask(mask, kind.input_size[-2:]) for kind in self._transforms])
-                piece.pixels.append([transform(picture) for transform in self._transforms.values()])
+                    masks.append([resized_mask(mask, kind.input_size[-2:]) for kind in self._transforms])
+                # As Pillow delivers them, (H, W, C): the batch is channels last without a copy.
+                pixels.append([transform(picture).permute(1, 2, 0) for transform in self._transforms.values()])
             except (UnreadableImageError, BadMaskError) as error:
-                piece.bad.append(error)
+                bad.append(error)
                 continue
-            piece.indices.append(index)
+            decoded.append(index)
             if self.keep_pictures:
-                piece.pictures.append(picture)
-        return piece
+                pictures.append(picture)
+        return _Piece(decoded, _stacked(pixels), _stacked(masks), pictures, bad)
 
     def _assemble(self, pieces: list[_Piece]) -> Batch:
         self._account_for([error for piece in pieces for error in piece.bad])
-        of_images = [pixels for piece in pieces for pixels in piece.pixels]
-        indices = torch.tensor([index for piece in pieces for index in piece.indices], dtype=torch.int64)
-        prepared, signals = {}, {}
+        decoded = [piece for piece in pieces if piece.indices]
+        indices = torch.tensor([index for piece in decoded for index in piece.indices], dtype=torch.int64)
+        prepared, signals, masks = {}, {}, {}
         for number, kind in enumerate(self._transforms):
-            together = _stacked([pixels[number] for pixels in of_images])
-            prepared[kind] = torch.empty(0, *kind.input_size) if together is None else normalise(together, kind)
-            if together is not None and not kind.is_reversible:
+            if not decoded:
+                prepared[kind] = torch.empty(0, *kind.input_size)
+                continue
+            together = torch.cat([piece.pixels[number] for piece in decoded]).permute(0, 3, 1, 2)
+            prepared[kind] = normalise(together, kind)
+            if not kind.is_reversible:
                 signals[kind] = together
-        of_masks = [masks for piece in pieces for masks in piece.masks]
-        masks = {
-            kind: torch.stack([each[number] for each in of_masks])
-            for number, kind in enumerate(self._transforms if of_masks else ())
-        }
+            if self.image_set.masks is not None:
+                masks[kind] = torch.cat([piece.masks[number] for piece in decoded])
         return Batch(
             next(iter(prepared.values())),
             # A copy: the labels of a file may be read-only.
@@ -191,11 +221,9 @@ class Batches:
         self.bad += [error.identity for error in bad]
 
 
-def _stacked(pixels: list[Tensor]) -> Tensor | None:
-    if not pixels:  # all of them bad
-        return None
-    # Stacked as (N, H, W, C), which is how Pillow delivers them: the batch is channels last without a copy.
-    return torch.stack([image.permute(1, 2, 0) for image in pixels]).permute(0, 3, 1, 2)
+def _stacked(of_images: list[list[Tensor]]) -> list[Tensor]:
+    """What there is of each image, one tensor for each kind of preprocessing."""
+    return [torch.stack(of_kind) for of_kind in zip(*of_images, strict=True)]
 
 
 def _several(bad: list[UnreadableImageError | BadMaskError], noun: str) -> SurgeonError:
@@ -216,6 +244,7 @@ def batches(
     keep_pictures: bool = False,
     fewest: int = 1,
     transform: MakeInput = transform_for,
+    in_turns: bool = False,
 ) -> Batches:
     """Decode a set once, in order, for one or several kinds of preprocessing.
 
@@ -228,11 +257,15 @@ def batches(
         keep_pictures: Let batches also hold the decoded pictures.
         fewest: A last batch with fewer images than this joins the one before.
         transform: What makes the input of a picture.
+        in_turns: Decode small images when their batch is wanted, with all threads that torch has, and not meanwhile:
+            for a network that computes on the same cores, whose threads would have to wait for one another.
     """
     if batch_size < 1:
         raise SurgeonError(f"The batch size cannot be {batch_size}.", "Give a batch size of at least 1.")
     kinds = [preprocessing] if isinstance(preprocessing, Preprocessing) else list(dict.fromkeys(preprocessing))
-    return Batches(image_set, kinds, batch_size, fewest, workers or usable_cores(), skip_bad, keep_pictures, transform)
+    return Batches(
+        image_set, kinds, batch_size, fewest, workers or usable_cores(), skip_bad, keep_pictures, transform, in_turns
+    )
 
 
 def cut(images: int, batch_size: int, fewest: int = 1) -> list[range]:

@@ -258,6 +258,7 @@ def batches_for(
         keep_pictures=keep_pictures,
         fewest=fewest,
         transform=networks[0].problem.transform,
+        in_turns=networks[0].device.type == "cpu",
     )
 
 

@@ -35,6 +35,7 @@ _MOST_NATS = 2.0**20
 # Columns after those of the grid: images without a finite cross-entropy, and all images.
 _UNBOUNDED, _IMAGES = len(GRID), len(GRID) + 1
 _COLUMNS = len(GRID) + 2
+_VALUES_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -180,12 +181,19 @@ def centred(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return shifted, shifted.gather(1, labels.to("cpu").long()[:, None])[:, 0]
 
 
-def cross_entropy_at(shifted: Tensor, own: Tensor, temperature: float) -> Tensor:
-    """Cross-entropy per image of centred logits divided by a temperature."""
-    log_normaliser: Tensor = (shifted / temperature).exp_().sum(dim=1).log_()
+def cross_entropy_at(shifted: Tensor, own: Tensor, temperature: float | Tensor) -> Tensor:
+    """Cross-entropy per image of centred logits divided by a temperature, or by each of several (T, 1): T x images."""
+    divisor = temperature if isinstance(temperature, float) else temperature[..., None]
+    log_normaliser: Tensor = (shifted / divisor).exp_().sum(dim=-1).log_()
     return log_normaliser - own / temperature
 
 
 def cross_entropy_on_grid(shifted: Tensor, own: Tensor) -> NDArray[np.float64]:
     """Cross-entropy of centred logits: images x temperatures of the grid."""
-    return np.stack([cross_entropy_at(shifted, own, temperature).numpy() for temperature in GRID.tolist()], axis=1)
+    import torch
+
+    # With few classes, each operation on one temperature would take longer to start than to compute.
+    at_once = max(1, _VALUES_AT_ONCE // max(shifted.numel(), 1))
+    temperatures = torch.from_numpy(GRID)[:, None]
+    parts = [cross_entropy_at(shifted, own, temperatures[i : i + at_once]) for i in range(0, len(GRID), at_once)]
+    return torch.cat(parts).T.numpy()

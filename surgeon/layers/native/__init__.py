@@ -8,7 +8,6 @@ operations), and the caller computes the same with torch.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, float32, strided
 from torch.nn import Parameter
 
+from surgeon.core import compiled
 from surgeon.core.private import is_lazily_zero, operations_are_intercepted
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -82,13 +82,12 @@ class Groups(NamedTuple):
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    spec = importlib.util.find_spec("surgeon.layers.native._kernels")
-    if spec is None or spec.origin is None:
+    library = compiled.library()
+    if library is None:
         return None
     try:
-        library = ctypes.CDLL(spec.origin)
         _declare(library)
-    except (OSError, AttributeError):  # another OpenMP runtime than torch's, or none; or an older build
+    except AttributeError:  # an older build
         return None
     return library
 
