@@ -95,9 +95,11 @@ def plain_timm_loop() -> float:
 
 def surgeon_eval() -> float:
     from surgeon.checkpoint import open_model
+    from surgeon.cli.host import set_up_process
     from surgeon.commands.evaluate import run_evaluation
     from surgeon.measuring.preparation import InferenceRequest
 
+    set_up_process()
     loaded = open_model(MODEL, weights=LITE0)
     request = InferenceRequest(data=str(IMAGENET), split=SPLIT, limit=IMAGES, batch_size=BATCH, workers=WORKERS)
     return run_evaluation(loaded, request, lambda *_: None).images_per_second

@@ -10,6 +10,7 @@ from timing import figure
 
 import surgeon
 from surgeon.checkpoint import open_model
+from surgeon.cli.host import keep_heap
 from surgeon.commands.evaluate import run_evaluation
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.measuring.engine import measure
@@ -85,6 +86,7 @@ def report_views() -> bool:
 
 def main() -> int:
     leave_unless_there()
+    keep_heap()
     kept = [report_sweeps(metric) for metric in METRICS]
     return 0 if all([*kept, report_views()]) else 1
 

@@ -34,15 +34,17 @@ class BasicBlock(nn.Module):
         super().__init__()
         self.out_chans = out_chans
         self.stride = stride
+        self.changes_shape = stride != 1 or in_chans != out_chans
         self.conv1 = conv3x3(in_chans, out_chans, stride)
         self.bn1 = nn.BatchNorm2d(out_chans)
         self.conv2 = conv3x3(out_chans, out_chans)
         self.bn2 = nn.BatchNorm2d(out_chans)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = functional.relu(self.bn1(self.conv1(x)))
+        out = functional.relu(self.bn1(self.conv1(x)), inplace=True)
         out = self.bn2(self.conv2(out))
-        return functional.relu(out + zero_padded_shortcut(x, self.out_chans, self.stride))
+        shortcut = zero_padded_shortcut(x, self.out_chans, self.stride) if self.changes_shape else x
+        return functional.relu(out + shortcut, inplace=True)
 
 
 class PreActBlock(nn.Module):
@@ -58,9 +60,9 @@ class PreActBlock(nn.Module):
         self.shortcut = nn.Conv2d(in_chans, out_chans, 1, stride, bias=False) if changes_shape else None
 
     def forward(self, x: Tensor) -> Tensor:
-        activated = functional.relu(self.bn1(x))
+        activated = functional.relu(self.bn1(x), inplace=True)
         out = self.conv1(activated)
-        out = self.conv2(functional.relu(self.bn2(out)))
+        out = self.conv2(functional.relu(self.bn2(out), inplace=True))
         # Both papers project the activated input, but pass the raw one on where the shape stays.
         shortcut = x if self.shortcut is None else self.shortcut(activated)
         total: Tensor = out + shortcut
@@ -96,7 +98,7 @@ class CifarResNet(nn.Module):
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = functional.relu(self.bn1(self.conv1(x)))
+        x = functional.relu(self.bn1(self.conv1(x)), inplace=True)
         x = self.layer3(self.layer2(self.layer1(x)))
         logits: Tensor = self.linear(x.mean((2, 3)))
         return logits
@@ -116,7 +118,7 @@ class PreActResNet(nn.Sequential):
             self.add_module(f"layer{number}", stage(PreActBlock, blocks_per_stage, before, width, stride))
             before = width
         self.add_module("bn", nn.BatchNorm2d(before))
-        self.add_module("relu", nn.ReLU())
+        self.add_module("relu", nn.ReLU(inplace=True))
         self.add_module("pool", nn.AdaptiveAvgPool2d(1))
         self.add_module("flatten", nn.Flatten())
         self.add_module("linear", nn.Linear(before, num_classes))
