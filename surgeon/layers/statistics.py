@@ -138,10 +138,13 @@ class GroupwiseBatchNorm(torch.autograd.Function):
         ctx.save_for_backward(x, weight, bias, done.centre, done.inverse)
         ctx.bounds, ctx.eps, ctx.channel_groups = bounds, eps, channel_groups
         ctx.mark_non_differentiable(done.mean, done.var)
+        ctx.set_materialize_grads(False)  # no zeros are made for the moments
         return done.y, done.mean, done.var
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor | None, *_: Tensor) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 6
         x, weight, bias, mean, inverse_std = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[:3])
         gradients: tuple[Tensor | None, ...] | None = None
