@@ -15,7 +15,8 @@ from surgeon.cli.host import keep_heap
 from surgeon.models.sources import load_model
 
 NETWORKS = (("cifar-resnet20", 128, 32, 20), ("resnet18", 32, 112, 5), ("mobilenetv3_small_100", 32, 128, 10))
-LIMITS = {"ghost:size=8": 1.00, "ghost:size=16": 1.00, "ghost:size=32": 1.00, "batch-group:channel_groups=8": 1.15}
+AIMS = {"ghost:size=8": 1.00, "ghost:size=16": 1.00, "ghost:size=32": 1.00, "batch-group:channel_groups=8": 1.15}
+LIMITS = AIMS | dict.fromkeys((name for name in AIMS if name.startswith("ghost")), 1.08)
 
 
 def training_step(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> Callable[[], None]:
@@ -44,7 +45,7 @@ def main() -> int:
                 for key, model in models.items()
             }
             title = f"{name}, {size} px, batch {batch}, {layout}, threads: {torch.get_num_threads()}: training step"
-            kept &= report(title, best_times(steps, rounds), LIMITS)
+            kept &= report(title, best_times(steps, rounds), LIMITS, AIMS)
     return 0 if kept else 1
 
 

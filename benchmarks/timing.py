@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 USUAL_NOISE = 0.05
 """Of figures that do not say how much they vary, relative."""
@@ -65,6 +65,8 @@ class Figure:
     at_most: float | None = None
     at_least: float | None = None
     noise: float = USUAL_NOISE
+    aim: float | None = None
+    """Where the limit is what we can hold today: what we want, and have not reached."""
 
     @property
     def kept(self) -> bool:
@@ -73,12 +75,27 @@ class Figure:
         )
 
     @property
+    def reached(self) -> bool:
+        """Whether the aim is, if there is one."""
+        if self.aim is None:
+            return True
+        return self.value >= self.aim if self.at_least is not None else self.value <= self.aim
+
+    @property
     def limit(self) -> str:
         """As readers see it; empty if there is none."""
         for words, limit in (("at most", self.at_most), ("at least", self.at_least)):
             if limit is not None:
-                return f"{words} {shown(limit, self.unit)}"
+                aim = f", aim {shown(self.aim, self.unit)}" if self.aim is not None else ""
+                return f"{words} {shown(limit, self.unit)}{aim}"
         return ""
+
+    @property
+    def verdict(self) -> str:
+        """Of the limit and of the aim."""
+        if not self.kept:
+            return "MISSED"
+        return "ok" if self.reached else "aim missed"
 
 
 def shown(value: float, unit: str) -> str:
@@ -95,6 +112,7 @@ def figure(
     *,
     at_most: float | None = None,
     at_least: float | None = None,
+    aim: float | None = None,
     unit: str = "x",
     noise: float = USUAL_NOISE,
     before: str = "",
@@ -103,17 +121,23 @@ def figure(
 
     Args:
         title: What was measured, without figures that differ from run to run; `name` is unique under it.
+        aim: What the limit should be, where it is only what we can hold today; missing it is told, and no failure.
         noise: By how much two runs may differ, relative.
         before: Printed between name and value.
     """
-    result = Figure(title, name, value, unit, at_most, at_least, noise)
-    verdict = f"  ({result.limit}: {'ok' if result.kept else 'MISSED'})" if result.limit else ""
+    result = Figure(title, name, value, unit, at_most, at_least, noise, aim)
+    verdict = f"  ({result.limit}: {result.verdict})" if result.limit else ""
     print(f"  {name:<34}{before}{shown(value, unit):>8}{verdict}", flush=True)
     _tell_gate(asdict(result))
     return result.kept
 
 
-def report(title: str, seconds: Mapping[str, float], limits: Mapping[str, float]) -> bool:
+def report(
+    title: str,
+    seconds: Mapping[str, float],
+    limits: Mapping[str, float],
+    aims: Mapping[str, float] = MappingProxyType({}),
+) -> bool:
     """Print times and ratios to the first alternative; return whether all limits are kept."""
     first, base = next(iter(seconds.items()))
     noise = seconds.noise if isinstance(seconds, Times) else {}
@@ -129,6 +153,7 @@ def report(title: str, seconds: Mapping[str, float], limits: Mapping[str, float]
             name,
             value / base,
             at_most=limits.get(name),
+            aim=aims.get(name),
             noise=noise.get(name, USUAL_NOISE),
             before=before,
         )

@@ -57,13 +57,15 @@ def _verdict(figure: Figure, old: Figure | None, *, known: bool) -> str:
     if not figure.kept:
         return "MISSED"
     if old is None:
-        return "elsewhere" if known else "new"
+        return "aim missed" if not figure.reached else "elsewhere" if known else "new"
     tolerance = min(max(LEAST_TOLERANCE, 2 * figure.noise, 2 * old.noise), WIDEST_TOLERANCE)
     worse, better = (figure.value, old.value) if figure.at_least is None else (old.value, figure.value)
     if figure.unit == "%":  # a difference, and no ratio
         worse, better = 100 + worse, 100 + better
     if worse > better * (1 + tolerance):
         return "WORSE"
+    if not figure.reached:
+        return "aim missed"
     return "better" if better > worse * (1 + tolerance) else "ok"
 
 
@@ -73,7 +75,7 @@ def table(rows: list[Row]) -> str:
     for (script, title), group in groupby(rows, key=lambda row: (row.script, row.title)):
         lines += textwrap.wrap(script if title == script else f"{script}: {title}", WIDTH)
         for row in group:
-            first, *rest = textwrap.wrap(row.name, 48) or [""]
+            first, *rest = textwrap.wrap(row.name, 37) or [""]
             lines.append(_line(f"  {first}", row.found, row.committed, row.limit, row.verdict))
             lines += [f"    {more}" for more in rest]
     lines.append("-" * WIDTH)
@@ -85,4 +87,4 @@ def table(rows: list[Row]) -> str:
 
 
 def _line(name: str, found: str, committed: str, limit: str, verdict: str) -> str:
-    return f"{name:<52}{found:>10} {committed:>10}  {limit:<14} {verdict}".rstrip()
+    return f"{name:<41}{found:>9} {committed:>10}  {limit:<25} {verdict}".rstrip()

@@ -78,9 +78,9 @@ def ran(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_norm_overhead(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = {"LIMITS": {"test_resnet": 1.03}, "SIZE": 32, "BATCHES": {1: 1}, "THREADS": (1,)}
+    sizes = {"AIMS": {"test_resnet": 1.03}, "SIZE": 32, "BATCHES": {1: 1}, "THREADS": (1,)}
     printed = ran(script("norm_overhead", monkeypatch, **sizes), capsys)
-    assert "at most 1.03x" in printed
+    assert "aim 1.03x" in printed
     assert "channels-last" in printed
     assert "instance-aware, k 8" in printed
 
