@@ -183,6 +183,7 @@ def test_a_failed_run_says_why() -> None:
     assert "plain" in outcome.stdout
 
 
+@pytest.mark.long
 def test_runs_that_cannot_even_write_down_why_they_failed_count_as_failed() -> None:
     """As on a disk that an earlier run has filled."""
     file = write(seeds=2)
@@ -199,6 +200,7 @@ def test_runs_that_cannot_even_write_down_why_they_failed_count_as_failed() -> N
     assert invoke("study", file, "-o", "out", "--jobs", "1").code == 0
 
 
+@pytest.mark.long
 def test_other_settings_in_the_same_folder() -> None:
     first = document("study", write(evaluations={"e": {"tta": "flip"}}), "-o", "out", "--jobs", "1")
     outcome = invoke("study", write(evaluations={"e": {"limit": 50}}), "-o", "out", "--jobs", "1", "--json")
@@ -246,6 +248,7 @@ def test_a_plan_measures_a_few_steps_and_writes_nothing() -> None:
     assert [path.name for path in Path().iterdir()] == ["mine.yaml"]
 
 
+@pytest.mark.long
 def test_from_python_where_memory_of_the_first_run_decides_how_many_there_are_at_a_time() -> None:
     result = surgeon.study(write(seeds=2), "out")
     assert [run.state for run in result.runs] == ["finished"] * 2

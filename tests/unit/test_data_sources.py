@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import pytest
 from PIL import Image
 
 from surgeon.core.errors import ExitCode, SurgeonError
-from surgeon.data.images import ImageSet
+from surgeon.data.images import ArrowImages, ImageSet
 from surgeon.data.opening import open_data
 from surgeon.data.presets import PRESETS
 from surgeon.models.hub import Reach
@@ -403,3 +405,24 @@ def test_a_fingerprint_tells_sets_apart_and_does_not_depend_on_the_place(tmp_pat
     assert here.fingerprint != here.subset([0, 1]).fingerprint
     (tmp_path / "b" / "pets" / "cat" / "0.png").write_bytes(png(99))
     assert here.fingerprint != open_data(str(tmp_path / "b" / "pets")).fingerprint
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+def test_one_arrow_file_at_a_time_stays_open(tmp_path: Path) -> None:
+    table([0, 1, 2] * 8).save_to_disk(tmp_path / "saved", num_shards=3)
+    files = sorted(map(str, (tmp_path / "saved").glob("*.arrow")))
+    assert len(files) == 3
+    images, before = ArrowImages(files, "image"), open_files()
+    everywhere = [number * 7 % 24 for number in range(24)]
+    expected = [png(number) for number in everywhere]
+    assert [images.read(number) for number in everywhere] == expected
+    assert open_files() <= before + 1
+    copied = pickle.loads(pickle.dumps(images))
+    assert [copied.read(number) for number in everywhere] == expected
+    with ThreadPoolExecutor(8) as pool:  # each of them changes the file that is open
+        assert list(pool.map(images.read, everywhere * 20)) == expected * 20
+    del images, copied
+    assert open_files() == before

@@ -76,6 +76,8 @@ def committed(gate: ModuleType, program: str, monkeypatch: pytest.MonkeyPatch) -
         ("figure('t', 'a', 1.0, at_most=1.0)", 0, "ok", 1),
         ("figure('t', 'a', 1.04, at_most=1.05, aim=1.0, noise=0)", 0, "aim missed", 1),
         ("figure('t', 'a', 1.0, at_most=1.05, aim=1.0, noise=0)", 0, "ok", 1),
+        ("figure('t', 'a', 1.015, at_most=1.05, aim=1.0, noise=0.02)", 0, "ok", 1),
+        ("figure('t', 'a', 1.03, at_most=1.05, aim=1.0, noise=0.2)", 0, "aim missed", 1),
         ("figure('t', 'a', 1.06, at_most=1.05, aim=1.0, noise=0)", 1, "MISSED", 2),
         ("figure('t', 'a', 1.04, at_least=1.0, aim=1.2, noise=0)", 0, "aim missed", 1),
         ("figure('t', 'b', 1.0)", 1, "GONE", 2),

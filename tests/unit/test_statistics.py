@@ -277,19 +277,26 @@ def test_ghost_groups_equal_autograd_of_separate_batches(
     upstream = randn(*x.shape, seed=seed + 1)
     if loss == "channels-last" and x.dim() == 4:
         upstream = upstream.contiguous(memory_format=torch.channels_last)
-    results = []
-    for normalise in (lambda *args: statistics.normalise_groups(*args, 1e-5)[0], grouped_by_hand):
-        own = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
-        parameters = [(randn(3, seed=seed + 2 + i) + 1).requires_grad_() if a else None for i, a in enumerate(affine)]
+
+    def results(normalise: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor | None]:
+        own = x.detach().clone(memory_format=torch.preserve_format).to(dtype).requires_grad_()
+        parameters = [
+            (randn(3, seed=seed + 2 + i) + 1).to(dtype).requires_grad_() if a else None for i, a in enumerate(affine)
+        ]
         y = normalise(own, *parameters, bounds)
         # The gradient of a sum has stride 0 everywhere.
         (y.sum() if loss == "sum" else (y * upstream).sum()).backward()
-        results.append([y.detach(), own.grad, *(None if p is None else p.grad for p in parameters)])
-    for ours, theirs in zip(*results, strict=True):
-        if theirs is None:
+        return [y.detach(), own.grad, *(None if p is None else p.grad for p in parameters)]
+
+    found = results(lambda *args: statistics.normalise_groups(*args, 1e-5)[0], torch.float32)
+    # The gradient of a parameter is a sum over examples and positions, whose terms are rounded: torch's is off by 1.6e-5.
+    summed = 2e-7 * x.numel() / x.shape[1]
+    for number, (ours, exact) in enumerate(zip(found, results(grouped_by_hand, torch.float64), strict=True)):
+        if exact is None:
             assert ours is None
         else:
-            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+            assert ours is not None
+            torch.testing.assert_close(ours.double(), exact, rtol=1e-5, atol=1e-5 if number < 2 else max(1e-5, summed))
 
 
 @needs_kernel

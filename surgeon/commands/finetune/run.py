@@ -296,7 +296,15 @@ class Run:
     def _validation_batches(self, skip_bad: bool) -> Batches:
         images, workers = self.splits.validation, self.request.inference.workers
         at_once = self.problem.images_at_once(self.preprocessing.input_size)
-        return batches(images, self.preprocessing, at_once, workers, skip_bad, transform=self.problem.transform)
+        return batches(
+            images,
+            self.preprocessing,
+            at_once,
+            workers,
+            skip_bad,
+            transform=self.problem.transform,
+            in_turns=self.device.type == "cpu",
+        )
 
     def unreadable_validation(self) -> tuple[str, ...]:
         """The validation images that are left out; a resumed run may not have met them itself."""
