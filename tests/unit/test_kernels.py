@@ -45,6 +45,38 @@ def expected_of(x: Tensor) -> Tensor:
 
 
 @needs_kernel
+@pytest.mark.parametrize("noise", [None, native.Noise(2.0, 0.5)])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_threads_share_the_positions_of_few_images(noise: native.Noise | None, offset: float) -> None:
+    """Shares of different lengths, whose moments differ: the two halves of an image are not alike."""
+    before = torch.get_num_threads()
+    try:
+        for shape in ((1, 24, 20, 20), (2, 5, 33, 17), (1, 3, 500, 2), (3, 40, 24, 24)):
+            x = (
+                offset
+                + randn(*shape) * torch.linspace(0.1, 3, shape[2])[:, None]
+                + torch.linspace(-2, 2, shape[2])[:, None]
+            )
+            x = x.contiguous(memory_format=torch.channels_last)
+            mean, var = torch.full((shape[1],), offset), torch.linspace(0.5, 2, shape[1])
+            answers = []
+            for threads in (1, 2, 5):
+                torch.set_num_threads(threads)
+                answers.append(native.example_weighted(x, mean, var, var, mean, var / 2, 1e-5, noise=noise))
+            for shared in answers[1:]:
+                torch.testing.assert_close(shared, answers[0], rtol=2e-6, atol=2e-6 * max(offset, 1))
+            if noise is None:
+                running = statistics.Statistics(mean.double(), var.double())
+                exact = statistics.example_weighted(
+                    x.double(), running, var.double(), mean.double(), var.double() / 2, 1e-5, shape[1]
+                )
+                for found in answers:
+                    torch.testing.assert_close(found.double(), exact, rtol=2e-6, atol=2e-6 * max(offset, 1))
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_kernel
 @both_orders
 def test_more_threads_than_work_give_the_same(memory_format: torch.memory_format) -> None:
     before = torch.get_num_threads()

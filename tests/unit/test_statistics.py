@@ -289,7 +289,7 @@ def test_ghost_groups_equal_autograd_of_separate_batches(
         return [y.detach(), own.grad, *(None if p is None else p.grad for p in parameters)]
 
     found = results(lambda *args: statistics.normalise_groups(*args, 1e-5)[0], torch.float32)
-    # The gradient of a parameter is a sum over examples and positions, whose terms are rounded: torch's is off by 1.6e-5.
+    # The gradient of a parameter is a sum over examples and positions, of rounded terms: torch's is off by 1.6e-5.
     summed = 2e-7 * x.numel() / x.shape[1]
     for number, (ours, exact) in enumerate(zip(found, results(grouped_by_hand, torch.float64), strict=True)):
         if exact is None:
