@@ -10,6 +10,7 @@ from timing import figure
 
 import surgeon
 from surgeon.checkpoint import open_model
+from surgeon.cli.host import keep_heap
 from surgeon.commands.evaluate import run_evaluation
 from surgeon.commands.sweep.operation import SweepRequest, run_sweep
 from surgeon.measuring.preparation import InferenceRequest
@@ -49,6 +50,7 @@ def sweep() -> Sweep:
 
 
 def main() -> int:
+    keep_heap()
     evaluation()  # warm up
     one = all_values = float("inf")
     for _ in range(ROUNDS):  # in turn, so that a slow moment hits both alike

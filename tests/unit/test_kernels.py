@@ -77,18 +77,48 @@ def test_threads_share_the_positions_of_few_images(noise: native.Noise | None, o
 
 
 @needs_kernel
+@pytest.mark.parametrize("channel_groups", [24, 6, 1])
+@pytest.mark.parametrize("bounds", [[(0, 5)], [(0, 3), (3, 5)]])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_threads_share_the_rows_of_few_groups(
+    channel_groups: int, bounds: list[tuple[int, int]], offset: float
+) -> None:
+    x = offset + randn(5, 24, 21, 20) * torch.linspace(0.1, 3, 21)[:, None] + torch.arange(5.0)[:, None, None, None]
+    x = x.contiguous(memory_format=torch.channels_last)
+    upstream = randn(*x.shape, seed=1).contiguous(memory_format=torch.channels_last)
+    weight, bias = 1 + randn(24, seed=2) / 4, randn(24, seed=3)
+
+    def found(dtype: torch.dtype) -> list[Tensor]:
+        tensors = [t.detach().to(dtype).requires_grad_() for t in (x, weight, bias)]
+        y, moments = statistics.normalise_groups(*tensors, bounds, 1e-5, channel_groups)
+        y.backward(upstream.to(dtype))
+        return [y.detach(), *moments, *(t.grad for t in tensors)]  # type: ignore[list-item]
+
+    before, exact = torch.get_num_threads(), found(torch.float64)
+    try:
+        for threads in (1, 2, 3, 5):
+            torch.set_num_threads(threads)
+            for ours, theirs in zip(found(torch.float32), exact, strict=True):
+                close = 1e-5 * max(1.0, float(theirs.abs().max()))
+                torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=close * (10 if offset else 1))
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_kernel
 @both_orders
 def test_more_threads_than_work_give_the_same(memory_format: torch.memory_format) -> None:
     before = torch.get_num_threads()
     try:
         for shape in ((1, 1, 300, 300), (3, 17, 41, 43), (5, 130, 9, 9), (1, 64, 57, 31)):
             x = randn(*shape).contiguous(memory_format=memory_format)
-            bounds = [(i, i + 1) for i in range(shape[0])]
+            each, together = [(i, i + 1) for i in range(shape[0])], [(0, shape[0])]
             torch.set_num_threads(1)
-            alone = weighted(x), *grouped(x, bounds)
+            alone = weighted(x), *grouped(x, each), *grouped(x, together)
             for number in (2, 3, 7):
                 torch.set_num_threads(number)
-                for ours, theirs in zip((weighted(x), *grouped(x, bounds)), alone, strict=True):
+                found = weighted(x), *grouped(x, each), *grouped(x, together)
+                for ours, theirs in zip(found, alone, strict=True):
                     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)  # blocks depend on threads
             torch.testing.assert_close(alone[0].double(), expected_of(x), rtol=2e-6, atol=2e-6)
     finally:

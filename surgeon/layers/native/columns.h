@@ -123,6 +123,38 @@ INLINE void moments_of_columns(const float *x, Size rows, Size stride, Size chan
   }
 }
 
+/* ---- fewer sets of rows than threads: each thread takes a share of the rows of every set, since whole rows are read
+ * faster than parts of them ---- */
+
+enum { MOST_SHARES = 16, FEWEST_SHARED = 64 };
+
+/* Whether the rows of every set are shared. */
+INLINE int rows_are_shared(Size sets, Size rows, int threads) {
+  return sets < threads && threads <= MOST_SHARES && rows >= FEWEST_SHARED * threads;
+}
+
+/* Mean and variance of all rows from those of the shares, which `sum` and `squares` of each hold. */
+INLINE void moments_of_shares(const Columns *shares, const Size *rows, int threads, Size channels, float *restrict mean,
+                              float *restrict var) {
+  const float *restrict first = shares[0].sum;
+  float all = 0.0f;
+  for (int t = 0; t < threads; t++) all += (float)rows[t];
+#pragma omp simd
+  for (Size c = 0; c < channels; c++) mean[c] = var[c] = 0.0f;
+  for (int t = 1; t < threads; t++) {
+    const float part = (float)rows[t] / all, *restrict own = shares[t].sum;
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) mean[c] += part * (own[c] - first[c]);
+  }
+#pragma omp simd
+  for (Size c = 0; c < channels; c++) mean[c] += first[c];
+  for (int t = 0; t < threads; t++) {
+    const float part = (float)rows[t] / all, *restrict own = shares[t].sum, *restrict spread = shares[t].squares;
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) var[c] += part * (spread[c] + (own[c] - mean[c]) * (own[c] - mean[c]));
+  }
+}
+
 /* Rows less their centre, times scale, plus bias, and an activation. */
 INLINE void column_affine(const float *restrict x, float *restrict y, Size rows, Size stride, Size channels,
                           const float *restrict centre, const float *restrict scale, const float *restrict bias,

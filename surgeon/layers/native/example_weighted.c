@@ -170,29 +170,14 @@ static void moments_of_share(const Job *job, Size first, Size rows, Columns own)
   for (Size c = 0; c < channels; c++) own.sum[c] += own.about[c] - job->mean[c];
 }
 
-/* The moments of all shares together, in blocks of `own`, and with them this share. */
+/* A share, by the moments of all of them. */
 FOR_EVERY_CPU
 static void weigh_share(const Job *job, const Columns *shares, const Size *rows, int threads, Size first, Size own_rows,
                         Columns own) {
   const Size channels = job->channels;
   const Noise noise = noise_of(job);
-  float *restrict difference = own.block_sum, *restrict var = own.block_squares;
-#pragma omp simd
-  for (Size c = 0; c < channels; c++) difference[c] = var[c] = 0.0f;
-  for (int t = 0; t < threads; t++) {
-    const float share = (float)rows[t] / (float)job->positions, *restrict sum = shares[t].sum;
-#pragma omp simd
-    for (Size c = 0; c < channels; c++) difference[c] += share * sum[c];
-  }
-  for (int t = 0; t < threads; t++) {
-    const float share = (float)rows[t] / (float)job->positions, *restrict sum = shares[t].sum;
-    const float *restrict squares = shares[t].squares;
-#pragma omp simd
-    for (Size c = 0; c < channels; c++) {
-      const float apart = sum[c] - difference[c];
-      var[c] += share * (squares[c] + apart * apart);
-    }
-  }
+  float *difference = own.block_sum, *var = own.block_squares;
+  moments_of_shares(shares, rows, threads, channels, difference, var);
   mix_channels(job, &noise, 0, channels, difference, var);
   for (Size c = 0; c < channels; c++) own.about[c] = bias_of(job, c);
   FOR_ACTIVATION(job->activation,
@@ -200,10 +185,7 @@ static void weigh_share(const Job *job, const Columns *shares, const Size *rows,
                                difference, var, own.about, activation, job->slope))
 }
 
-enum { MOST_SHARES = 16, FEWEST_POSITIONS = 64 };
-
-/* Fewer examples than threads: each thread takes a share of the positions of every example, since whole rows are read
- * faster than parts of them. */
+/* Every example, one after the other. */
 static int weigh_in_shares(const Job *job, int threads) {
   const Size own = FLOATS_PER_CHANNEL * job->channels;
   float *memory = malloc(sizeof(float) * (size_t)own * (size_t)threads);
@@ -232,8 +214,7 @@ int example_weighted_columns(const Job *job, int threads) {
   const Size channels = job->channels;
   if (!job->positions) return 0;
   threads = useful_threads(job->examples * channels * job->positions, threads);
-  if (job->examples < threads && threads <= MOST_SHARES && job->positions >= FEWEST_POSITIONS * threads)
-    return weigh_in_shares(job, threads);
+  if (rows_are_shared(job->examples, job->positions, threads)) return weigh_in_shares(job, threads);
   const Size width = channels_at_once(channels, 1, job->examples, threads);
   const Size parts = (channels + width - 1) / width, items = job->examples * parts;
   const Size own = FLOATS_PER_CHANNEL * width;

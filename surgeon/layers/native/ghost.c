@@ -7,6 +7,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "columns.h"
 #include "gradients.h"
@@ -110,10 +111,30 @@ int ghost_backward_rows(const Ghost *job, int threads) { FOR_ITEMS(job, threads,
 
 /* ---- channels of a position are contiguous: (N, positions, C), torch's channels-last ---- */
 
-/* Some channels of a group, whole sets of those that share statistics. */
+/* From the moments of some channels of a group, whole sets of those that share statistics: what is subtracted,
+ * multiplied and added. The first two may take the places of the moments. */
+INLINE void normalisation(const Ghost *job, Size group, Size from, Size channels, const float *mean, const float *var,
+                          float *centre, float *scale, float *bias, int told) {
+  for (Size c = 0; c < channels; c += job->shared) {
+    float middle, inverse;
+    share(mean + c, var + c, job->shared, job->eps, &middle, &inverse);
+    if (told) {
+      const Size set = group * (job->channels / job->shared) + (from + c) / job->shared;
+      job->centre[set] = middle;
+      job->inverse[set] = inverse;
+    }
+    for (Size k = c; k < c + job->shared; k++) {
+      centre[k] = middle;
+      scale[k] = job->weight ? job->weight[from + k] * inverse : inverse;
+      bias[k] = job->bias ? job->bias[from + k] : 0.0f;
+    }
+  }
+}
+
+/* Some channels of a group, whole sets. */
 FOR_EVERY_CPU
 static void forward_columns(const Ghost *job, Size group, Size from, Size channels, float *memory) {
-  const Size stride = job->channels, sets = stride / job->shared;
+  const Size stride = job->channels;
   const Size start = job->bounds[group] * job->positions, rows = job->bounds[group + 1] * job->positions - start;
   const float *x = job->x + start * stride + from;
   float *y = job->y + start * stride + from;
@@ -125,67 +146,208 @@ static void forward_columns(const Ghost *job, Size group, Size from, Size channe
     mean[c] = own.about[c] + own.sum[c];
     var[c] = own.squares[c] < 0.0f ? 0.0f : own.squares[c]; /* NaN stays */
   }
-  for (Size c = 0; c < channels; c += job->shared) {
-    const Size set = group * sets + (from + c) / job->shared;
-    share(mean + c, var + c, job->shared, job->eps, job->centre + set, job->inverse + set);
-    for (Size k = c; k < c + job->shared; k++) {
-      own.sum[k] = job->centre[set];
-      own.squares[k] = job->weight ? job->weight[from + k] * job->inverse[set] : job->inverse[set];
-      own.about[k] = job->bias ? job->bias[from + k] : 0.0f;
-    }
-  }
+  normalisation(job, group, from, channels, mean, var, own.sum, own.squares, own.about, 1);
   write_columns(x, y, rows, stride, channels, own.sum, own.squares, own.about, NONE, 0.0f);
 }
 
-/* Of each channel: sums of all rows, sums of a block, and what the gradient is then made of. */
+INLINE Size rows_of_group(const Ghost *job, Size group) {
+  return (job->bounds[group + 1] - job->bounds[group]) * job->positions;
+}
+
+/* The first row of a thread's share of a group. */
+INLINE Size start_of_share(const Ghost *job, Size group, int thread, int threads) {
+  return job->bounds[group] * job->positions + rows_of_group(job, group) * thread / threads;
+}
+
+/* Whether threads share the rows of every group. */
+INLINE int groups_are_shared(const Ghost *job, int threads) {
+  for (Size group = 0; group < job->groups; group++)
+    if (!rows_are_shared(job->groups, rows_of_group(job, group), threads)) return 0;
+  return job->groups > 0;
+}
+
+/* Mean and variance of some rows, one thread's share. */
+FOR_EVERY_CPU
+static void moments_of_share(const Ghost *job, Size first, Size rows, Columns own) {
+  const Size channels = job->channels;
+  moments_of_columns(job->x + first * channels, rows, channels, channels, own);
+#pragma omp simd
+  for (Size c = 0; c < channels; c++) {
+    own.sum[c] += own.about[c];
+    own.squares[c] = own.squares[c] < 0.0f ? 0.0f : own.squares[c]; /* NaN stays */
+  }
+}
+
+/* A share, by the moments of all of them. One of the threads tells these. */
+FOR_EVERY_CPU
+static void forward_share(const Ghost *job, Size group, const Columns *shares, const Size *rows, int threads, int thread,
+                          Size first) {
+  const Size channels = job->channels;
+  const Columns own = shares[thread];
+  float *mean = own.block_sum, *var = own.block_squares;
+  moments_of_shares(shares, rows, threads, channels, mean, var);
+  if (thread == 0) {
+    memcpy(job->mean + group * channels, mean, sizeof(float) * (size_t)channels);
+    memcpy(job->var + group * channels, var, sizeof(float) * (size_t)channels);
+  }
+  normalisation(job, group, 0, channels, mean, var, mean, var, own.about, thread == 0);
+  write_columns(job->x + first * channels, job->y + first * channels, rows[thread], channels, channels, mean, var,
+                own.about, NONE, 0.0f);
+}
+
+/* Every group, one after the other. */
+static int forward_in_shares(const Ghost *job, int threads) {
+  const Size own = FLOATS_PER_CHANNEL * job->channels;
+  float *memory = malloc(sizeof(float) * (size_t)own * (size_t)threads);
+  if (!memory) return 1;
+  Columns shares[MOST_SHARES];
+  Size rows[MOST_SHARES];
+#pragma omp parallel num_threads(threads)
+  {
+    const int thread = omp_get_thread_num(), there = omp_get_num_threads();
+    shares[thread] = columns_at(memory, job->channels, thread);
+    for (Size group = job->groups; group-- > 0;) {
+      const Size first = start_of_share(job, group, thread, there);
+      rows[thread] = start_of_share(job, group, thread + 1, there) - first;
+      moments_of_share(job, first, rows[thread], shares[thread]);
+#pragma omp barrier
+      forward_share(job, group, shares, rows, there, thread, first);
+#pragma omp barrier
+    }
+  }
+  free(memory);
+  return 0;
+}
+
+/* Of each channel: sums of all rows and of a block, and what the gradient is then made of. */
+typedef struct {
+  double *sum, *product;
+  float *block_sum, *block_product, *centre, *scale, *slope, *offset;
+} Products;
+
 enum { BYTES_PER_CHANNEL = 2 * sizeof(double) + 6 * sizeof(float) };
 
-/* As `forward_columns`. Sums are float32 within a block and float64 across blocks. */
-FOR_EVERY_CPU
-static void backward_columns(const Ghost *job, Size group, Size from, Size channels, double *memory) {
-  const Size stride = job->channels, sets = stride / job->shared, step = rows_of_block(channels);
-  const Size start = job->bounds[group] * job->positions, rows = job->bounds[group + 1] * job->positions - start;
+INLINE Products products_at(char *memory, Size channels) {
+  double *sums = (double *)memory;
+  float *floats = (float *)(sums + 2 * channels);
+  return (Products){sums, sums + channels, floats, floats + channels, floats + 2 * channels, floats + 3 * channels,
+                    floats + 4 * channels, floats + 5 * channels};
+}
+
+/* Sums of some rows: float32 within a block and float64 across blocks. */
+INLINE void sum_products(const Ghost *job, Size group, Size start, Size rows, Size from, Size channels, Products own) {
+  const Size stride = job->channels, sets = stride / job->shared, step = 4 * rows_of_block(channels);
   const float *x = job->x + start * stride + from, *grad = job->grad + start * stride + from;
-  float *out = job->grad_x + start * stride + from;
-  double *restrict sum = memory, *restrict product = memory + channels;
-  float *restrict block_sum = (float *)(memory + 2 * channels), *restrict block_product = block_sum + channels;
-  float *restrict centre = block_sum + 2 * channels, *restrict scale = block_sum + 3 * channels;
-  float *restrict slope = block_sum + 4 * channels, *restrict offset = block_sum + 5 * channels;
+  double *restrict sum = own.sum, *restrict product = own.product;
+  const float *restrict block_sum = own.block_sum, *restrict block_product = own.block_product;
   for (Size c = 0; c < channels; c++) {
     sum[c] = product[c] = 0.0;
-    centre[c] = job->centre[group * sets + (from + c) / job->shared];
+    own.centre[c] = job->centre[group * sets + (from + c) / job->shared];
   }
-  for (Size r = 0; r < rows; r += 4 * step) { /* longer blocks than of what is read twice */
-    products_of_block(grad + r * stride, x + r * stride, smaller(4 * step, rows - r), stride, channels, centre,
-                      block_sum, block_product);
+  for (Size r = 0; r < rows; r += step) { /* longer blocks than of what is read twice */
+    products_of_block(grad + r * stride, x + r * stride, smaller(step, rows - r), stride, channels, own.centre,
+                      own.block_sum, own.block_product);
 #pragma omp simd
     for (Size c = 0; c < channels; c++) {
       sum[c] += block_sum[c];
       product[c] += block_product[c];
     }
   }
+}
+
+/* From the sums over a group: the gradients of weight and bias, if they are to be told, and what the input's is made of. */
+INLINE void parts_of_gradient(const Ghost *job, Size group, Size from, Size channels, const double *sum,
+                              const double *product, Products own, int told) {
+  const Size stride = job->channels, sets = stride / job->shared;
+  const double count = (double)(rows_of_group(job, group) * job->shared);
   for (Size c = 0; c < channels; c += job->shared) {
-    const double inverse = job->inverse[group * sets + (from + c) / job->shared], count = (double)(rows * job->shared);
+    const double inverse = job->inverse[group * sets + (from + c) / job->shared];
     double all = 0.0, of_all = 0.0;
     for (Size k = c; k < c + job->shared; k++) {
       const double weight = job->weight ? job->weight[from + k] : 1.0;
       all += weight * sum[k];
       of_all += weight * product[k];
-      scale[k] = (float)(weight * inverse);
-      job->grad_weight[group * stride + from + k] = (float)(product[k] * inverse);
-      job->grad_bias[group * stride + from + k] = (float)sum[k];
+      own.scale[k] = (float)(weight * inverse);
+      if (told) {
+        job->grad_weight[group * stride + from + k] = (float)(product[k] * inverse);
+        job->grad_bias[group * stride + from + k] = (float)sum[k];
+      }
     }
     for (Size k = c; k < c + job->shared; k++) {
-      slope[k] = (float)(of_all * inverse * inverse * inverse / count);
-      offset[k] = (float)(inverse * all / count);
+      own.slope[k] = (float)(of_all * inverse * inverse * inverse / count);
+      own.offset[k] = (float)(inverse * all / count);
     }
   }
+}
+
+/* The gradient of some rows, as far as a near cache holds them from the last ones on. */
+INLINE void write_gradient(const Ghost *job, Size start, Size rows, Size from, Size channels, Products own) {
+  const Size stride = job->channels, step = rows_of_block(channels);
   const Size chunk = (NEAR_CACHE / 2 / (step * channels) + 1) * step;
   for (Size stop = rows, begin; stop > 0; stop = begin) {
     begin = stop - smaller(stop, chunk);
-    const Size at = begin * stride;
-    column_gradient(grad + at, x + at, out + at, stop - begin, stride, channels, centre, scale, slope, offset);
+    const Size at = (start + begin) * stride + from;
+    column_gradient(job->grad + at, job->x + at, job->grad_x + at, stop - begin, stride, channels, own.centre,
+                    own.scale, own.slope, own.offset);
   }
+}
+
+/* As `forward_columns`. */
+FOR_EVERY_CPU
+static void backward_columns(const Ghost *job, Size group, Size from, Size channels, char *memory) {
+  const Size start = job->bounds[group] * job->positions, rows = rows_of_group(job, group);
+  const Products own = products_at(memory, channels);
+  sum_products(job, group, start, rows, from, channels, own);
+  parts_of_gradient(job, group, from, channels, own.sum, own.product, own, 1);
+  write_gradient(job, start, rows, from, channels, own);
+}
+
+FOR_EVERY_CPU
+static void sums_of_share(const Ghost *job, Size group, Size first, Size rows, Products own) {
+  sum_products(job, group, first, rows, 0, job->channels, own);
+}
+
+/* A share, by the sums of all of them; `sum` and `product` have room for their totals. */
+FOR_EVERY_CPU
+static void backward_share(const Ghost *job, Size group, const Products *shares, int threads, int thread, Size first,
+                           Size rows, double *restrict sum, double *restrict product) {
+  const Size channels = job->channels;
+  for (Size c = 0; c < channels; c++) sum[c] = product[c] = 0.0;
+  for (int t = 0; t < threads; t++) {
+    const double *restrict own_sum = shares[t].sum, *restrict own_product = shares[t].product;
+#pragma omp simd
+    for (Size c = 0; c < channels; c++) {
+      sum[c] += own_sum[c];
+      product[c] += own_product[c];
+    }
+  }
+  parts_of_gradient(job, group, 0, channels, sum, product, shares[thread], thread == 0);
+  write_gradient(job, first, rows, 0, channels, shares[thread]);
+}
+
+/* As `forward_in_shares`. */
+static int backward_in_shares(const Ghost *job, int threads) {
+  const size_t channels = (size_t)job->channels, totals = 2 * sizeof(double) * channels;
+  const size_t own = totals + (BYTES_PER_CHANNEL * channels + 7) / 8 * 8;
+  char *memory = malloc(own * (size_t)threads);
+  if (!memory) return 1;
+  Products shares[MOST_SHARES];
+#pragma omp parallel num_threads(threads)
+  {
+    const int thread = omp_get_thread_num(), there = omp_get_num_threads();
+    double *sum = (double *)(memory + own * (size_t)thread);
+    shares[thread] = products_at((char *)sum + totals, job->channels);
+    for (Size group = job->groups; group-- > 0;) {
+      const Size first = start_of_share(job, group, thread, there);
+      const Size rows = start_of_share(job, group, thread + 1, there) - first;
+      sums_of_share(job, group, first, rows, shares[thread]);
+#pragma omp barrier
+      backward_share(job, group, shares, there, thread, first, rows, sum, sum + channels);
+#pragma omp barrier
+    }
+  }
+  free(memory);
+  return 0;
 }
 
 /* Does something for all groups, with memory of a number of bytes for each channel. */
@@ -207,12 +369,16 @@ static void backward_columns(const Ghost *job, Size group, Size from, Size chann
   return 0;
 
 int ghost_forward_columns(const Ghost *job, int threads) {
+  const int useful = useful_threads(floats_of(job), threads);
+  if (groups_are_shared(job, useful)) return forward_in_shares(job, useful);
   FOR_GROUPS(job, threads, FLOATS_PER_CHANNEL * sizeof(float),
              forward_columns(job, group, from, channels, (float *)mine))
 }
 
 int ghost_backward_columns(const Ghost *job, int threads) {
-  FOR_GROUPS(job, threads, BYTES_PER_CHANNEL, backward_columns(job, group, from, channels, (double *)mine))
+  const int useful = useful_threads(floats_of(job), threads);
+  if (groups_are_shared(job, useful)) return backward_in_shares(job, useful);
+  FOR_GROUPS(job, threads, BYTES_PER_CHANNEL, backward_columns(job, group, from, channels, mine))
 }
 
 /* Running moments of each channel, (2, channels), moved towards those of all groups together: both moments are mixed. */
