@@ -1,7 +1,8 @@
 """Batches of images, each decoded once, in order, made by threads while the network is busy with earlier ones.
 
 Threads, not processes: Pillow releases the GIL while it decodes and resizes, the pixels need not
-be copied between processes, and nothing has to be started or pickled.
+be copied between processes, and nothing has to be started or pickled. Small images and a network on
+the same cores take turns instead: their threads would wait for one another.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -222,8 +224,12 @@ class Batches:
 
 
 def _stacked(of_images: list[list[Tensor]]) -> list[Tensor]:
-    """What there is of each image, one tensor for each kind of preprocessing."""
-    return [torch.stack(of_kind) for of_kind in zip(*of_images, strict=True)]
+    """What there is of each image, one tensor for each kind of preprocessing.
+
+    By numpy: torch would start threads for each thread that decodes, and all of them would wait less patiently for one
+    another, those of the network too.
+    """
+    return [torch.from_numpy(np.stack([one.numpy() for one in of_kind])) for of_kind in zip(*of_images, strict=True)]
 
 
 def _several(bad: list[UnreadableImageError | BadMaskError], noun: str) -> SurgeonError:

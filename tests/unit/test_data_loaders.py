@@ -157,3 +157,23 @@ def test_a_vanished_and_an_empty_file(tmp_path: Path) -> None:
 def test_a_batch_size_of_nothing_is_refused() -> None:
     with pytest.raises(SurgeonError, match="batch size cannot be 0"):
         batches(numbered(3)[0], GREY, 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux tells how many threads there are")
+def test_threads_that_decode_start_no_threads_of_their_own() -> None:
+    """As torch's would be: with more threads than cores, all of them wait less patiently for one another."""
+
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    pictures = np.random.default_rng(0).integers(0, 255, (64, 180, 180, 3), np.uint8)
+    images = ImageSet.over(PixelArrays(pictures), range(64), map(str, range(64)), name="noise", split="test")  # type: ignore[arg-type]
+    large = Preprocessing(input_size=(3, 160, 160), mean=(0.5,) * 3, std=(0.5,) * 3)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        torch.ones(1_000_000).add_(1)  # those of this thread
+        already = threads()
+        assert all(threads() <= already + 2 for _ in batches(images, large, 32, workers=2))
+    finally:
+        torch.set_num_threads(before)
