@@ -6,8 +6,9 @@
     python benchmarks/gate.py --update [NAME …]    commit to the figures of the last run: of these scripts, or of all
 
 Exits with 1 if a script crashes, a limit is missed, or a figure is worse than the committed one by more than noise:
-5%, or twice what a ratio varied within a run if that is more. A script that fails runs once more, and its better
-figures count. out/bench.json has those of the last run. Those of another processor or number of cores are not compared.
+10%, or twice what a ratio varied within a run if that is more; seconds have limits alone. A script that fails runs
+once more, and its better figures count. out/bench.json has those of the last run. Those of another processor or number
+of cores are not compared.
 """
 
 from __future__ import annotations

@@ -66,11 +66,11 @@ def committed(gate: ModuleType, program: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("program", "status", "verdict", "times"),
     [
-        ("figure('t', 'a', 1.05, noise=0)", 0, "ok", 1),
-        ("figure('t', 'a', 1.06, noise=0)", 1, "WORSE", 2),
-        ("figure('t', 'a', 1.06, noise=0.04)", 0, "ok", 1),
+        ("figure('t', 'a', 1.1, noise=0)", 0, "ok", 1),
+        ("figure('t', 'a', 1.11, noise=0)", 1, "WORSE", 2),
+        ("figure('t', 'a', 1.11, noise=0.06)", 0, "ok", 1),
         ("figure('t', 'a', 5, noise=9)", 1, "WORSE", 2),
-        ("figure('t', 'a', 0.9, noise=0)", 0, "better", 1),
+        ("figure('t', 'a', 0.89, noise=0)", 0, "better", 1),
         ("figure('t', 'a', 1.3 if n == 0 else 1.0, noise=0)", 0, "ok", 2),
         ("figure('t', 'a', 1.01, at_most=1.0)", 1, "MISSED", 2),
         ("figure('t', 'a', 1.0, at_most=1.0)", 0, "ok", 1),
@@ -167,3 +167,9 @@ def test_committed_figures_are_of_scripts_that_the_gate_runs() -> None:
     for name in stored:
         assert stored[name].figures
         assert not stored[name].crashed
+
+
+def test_seconds_have_limits_alone(gate: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed(gate, "figure('t', 'a', 1.0, unit='s', at_most=3, noise=0)", monkeypatch)
+    assert outcome(gate, "figure('t', 'a', 2.9, unit='s', at_most=3, noise=0)", monkeypatch) == 0
+    assert outcome(gate, "figure('t', 'a', 3.1, unit='s', at_most=3, noise=0)", monkeypatch) == 1
