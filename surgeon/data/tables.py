@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from surgeon.core.errors import SurgeonError, count, listing
+from surgeon.data.arrow import ArrowImages
 from surgeon.data.clips import SoundSet
-from surgeon.data.images import ArrowImages, ImageSet
+from surgeon.data.images import ImageSet
 from surgeon.data.masks import USUAL_VOID, Masks
 from surgeon.data.stratified import Indices
 

@@ -21,7 +21,8 @@ import pytest
 from PIL import Image
 
 from surgeon.core.errors import ExitCode, SurgeonError
-from surgeon.data.images import ArrowImages, ImageSet
+from surgeon.data.arrow import ArrowImages
+from surgeon.data.images import ImageSet
 from surgeon.data.opening import open_data
 from surgeon.data.presets import PRESETS
 from surgeon.models.hub import Reach

@@ -296,14 +296,9 @@ class Run:
     def _validation_batches(self, skip_bad: bool) -> Batches:
         images, workers = self.splits.validation, self.request.inference.workers
         at_once = self.problem.images_at_once(self.preprocessing.input_size)
+        turns = self.device.type == "cpu"
         return batches(
-            images,
-            self.preprocessing,
-            at_once,
-            workers,
-            skip_bad,
-            transform=self.problem.transform,
-            in_turns=self.device.type == "cpu",
+            images, self.preprocessing, at_once, workers, skip_bad, transform=self.problem.transform, in_turns=turns
         )
 
     def unreadable_validation(self) -> tuple[str, ...]:
