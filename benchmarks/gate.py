@@ -45,7 +45,7 @@ SCRIPTS = (
     "memory",
     "scale",
 )
-IN_FAST = ("startup", "training_cost", "lambda_cost", "recalibrate_cost", "scale")
+IN_FAST = ("startup", "training_cost", "lambda_cost", "scale")
 
 
 def conditions() -> dict[str, object]:
