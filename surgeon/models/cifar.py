@@ -60,7 +60,7 @@ class PreActBlock(nn.Module):
         self.shortcut = nn.Conv2d(in_chans, out_chans, 1, stride, bias=False) if changes_shape else None
 
     def forward(self, x: Tensor) -> Tensor:
-        activated = functional.relu(self.bn1(x), inplace=True)
+        activated = functional.relu(self.bn1(x))  # not in place: without a norm this would be x, which is passed on
         out = self.conv1(activated)
         out = self.conv2(functional.relu(self.bn2(out), inplace=True))
         # Both papers project the activated input, but pass the raw one on where the shape stays.

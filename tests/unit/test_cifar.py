@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,20 @@ def test_published_weights_fit(name: str, file: str) -> None:
     load_into(network, weights)
     assert "took 'state_dict'" in weights.notes
     assert torch.equal(network.state_dict()["linear.bias"], weights.state["linear.bias"])
+
+
+@pytest.mark.parametrize("block", [BasicBlock, PreActBlock])
+def test_activations_in_place_spare_the_shortcut(block: Callable[[int, int, int], nn.Module]) -> None:
+    """Also in a block whose norms a tool has taken out: its input is passed on as it was."""
+    network = block(4, 4, 1).eval()
+    network.bn1, network.bn2 = nn.Identity(), nn.Identity()
+    x = torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(0))
+    given = x.clone()
+    with torch.no_grad():
+        y = network(x)
+        if block is BasicBlock:
+            expected = (given + network.conv2(network.conv1(given).relu())).relu()
+        else:
+            expected = given + network.conv2(network.conv1(given.relu()).relu())
+    assert torch.equal(x, given)
+    torch.testing.assert_close(y, expected)
